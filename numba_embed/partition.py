@@ -185,7 +185,7 @@ class CorePartition:
         array = array.astype(dtype)
         quotient, remainder = divmod(self.num_weights, self.core_num)
         cores: NDArray[Any]
-        if self.split == "balanced":
+        if self.split == "balanced" and remainder:
             # Rows from `wide` on belong to cores that own `quotient` rows; with a quotient of 0
             # there is no such row, and any divisor will do.
             wide = remainder * (quotient + 1)

@@ -135,6 +135,17 @@ def test_absurd_core_num_costs_nothing(split: str) -> None:
             getattr(part, attribute)
 
 
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("num_weights", [2**63 - 1, 2**63, 2**64 - 2, MAX])
+def test_ends_of_the_64_bit_range(num_weights: int, split: str) -> None:
+    for core_num in [1, 2, 3, 2**32, 2**63 - 1, 2**63, num_weights, MAX]:
+        part = partition_rows(num_weights, core_num, split)
+        rows = [0, 1, num_weights // 2, num_weights - 2, num_weights - 1]
+        owners = part.core_of(np.array(rows, np.uint64)).tolist()
+        assert owners == [part.core_of(row) for row in rows]
+        assert all(row in part.rows_of(core) for row, core in zip(rows, owners, strict=True))
+
+
 def test_core_of_shapes_and_kinds() -> None:
     part = partition_rows(10, 4)
     assert type(part.core_of(9)) is int
