@@ -1,0 +1,82 @@
+"""The whole matrix: ``nox --list`` shows the sessions, ``nox`` runs the ordinary ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nox
+
+nox.options.default_venv_backend = "venv"
+nox.options.reuse_existing_virtualenvs = True
+nox.options.sessions = ["lint", "types", "tests", "build"]
+
+PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+
+# The oldest numba and numpy that have a wheel for each Python, the package's own bounds at least.
+LOWEST = {
+    "3.10": ("0.60.*", "1.26.*"),
+    "3.11": ("0.60.*", "1.26.*"),
+    "3.12": ("0.60.*", "1.26.*"),
+    "3.13": ("0.61.*", "2.1.*"),
+}
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """Run the suite with the newest dependencies."""
+    session.install("-e", ".[test]")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session(python=PYTHONS)
+def lowest(session: nox.Session) -> None:
+    """Run the suite with the oldest numba and numpy that the package admits."""
+    numba, numpy = LOWEST[str(session.python)]
+    session.install("-e", ".[test]", f"numba=={numba}", f"numpy=={numpy}")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and format."""
+    session.install(*_pinned("ruff"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types, strictly."""
+    session.install("-e", ".[test]", *_pinned("mypy"))
+    session.run("mypy")
+
+
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """Break a copy of the package on purpose, line by line: the suite must fail each time."""
+    session.install("-e", ".[test]")
+    session.run("python", "tools/mutants.py", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation; a warning is an error."""
+    session.install("-e", ".[docs]")
+    session.run("mkdocs", "build", "--strict", *session.posargs)
+
+
+@nox.session(python=PYTHONS)
+def build(session: nox.Session) -> None:
+    """Build sdist and wheel from it, install the wheel alone, and try it."""
+    dist = Path(session.create_tmp())
+    for old in dist.glob("numba_embed-*"):
+        old.unlink()
+    session.install("build")
+    session.run("python", "-m", "build", "--outdir", str(dist), silent=True)
+    session.install("--force-reinstall", *map(str, dist.glob("*.whl")))
+    session.run("python", "tools/smoke.py")
+
+
+def _pinned(tool: str) -> list[str]:
+    extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
+    return [requirement for requirement in extras["dev"] if requirement.startswith(tool)]
