@@ -1,0 +1,102 @@
+"""What the commands share: one-line errors, optional packages, argument types, whole files."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+class CliError(Exception):
+    """Ends a command with its text as the one line on stderr, and exit code 2."""
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Import a module that one of the package's extras brings.
+
+    Raises
+    ------
+    CliError
+        The module is not installed; the message names the extra.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        name = (error.name or module).partition(".")[0]
+        raise CliError(
+            f"this command needs {name}, which is not installed: pip install 'numba-embed[{extra}]'"
+        ) from None
+
+
+def integer(low: int, high: int | None = None) -> Callable[[str], int]:
+    """Return an argparse type for integers from ``low`` to ``high``, both included."""
+    span = f"of at least {low}" if high is None else f"from {low} to {high}"
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if value < low or (high is not None and value > high):
+            raise argparse.ArgumentTypeError(f"expected an integer {span}, got {text!r}")
+        return value
+
+    return parse
+
+
+def positive(text: str) -> float:
+    """Parse a finite number above zero; an argparse type."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (0 < value < math.inf):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return value
+
+
+def check_target(path: Path) -> None:
+    """Refuse, before any work is done, a file that could not be written afterwards.
+
+    Raises
+    ------
+    CliError
+        The path is no regular file, or its folder is missing or not writable.
+    """
+    folder = Path(os.path.realpath(path)).parent
+    if path.exists() and not path.is_file():
+        raise CliError(f"cannot write {path}: it exists and is no regular file")
+    if not folder.is_dir():
+        raise CliError(f"cannot write {path}: the folder {folder} does not exist")
+    if not os.access(folder, os.W_OK):
+        raise CliError(f"cannot write {path}: the folder {folder} is not writable")
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open ``path`` for writing such that it ends up whole or untouched.
+
+    The bytes go to a temporary file beside the target, which takes the target's name when the
+    block ends, and is removed when the block raises (Ctrl-C included).
+    """
+    target = os.path.realpath(path)
+    handle, temporary = tempfile.mkstemp(
+        dir=os.path.dirname(target), prefix=f".{os.path.basename(target)}.", suffix=".tmp"
+    )
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        # mkstemp's files are for their owner alone; this one gets what open() would have given.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
