@@ -1,0 +1,268 @@
+"""The operator: validate, plan, execute, in that order."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy.typing as npt
+
+from numba_embed import validation as check
+from numba_embed.errors import EmbedTypeError, EmbedValueError
+from numba_embed.execute import execute
+from numba_embed.plan import ALIGNMENT, BackwardPlan, default_core_num, worthwhile_threads
+from numba_embed.runtime import available_threads, pool_size
+from numba_embed.workspace import RunReport, Workspace
+
+Array = npt.NDArray[Any]
+
+
+def embedding_dense_backward(
+    grad: Any,
+    indices: Any,
+    num_weights: int,
+    padding_idx: int | None = None,
+    scale_grad_by_freq: bool = False,
+    *,
+    out: Any = None,
+    accumulate: bool = False,
+    on_invalid: str = "raise",
+    core_num: int | None = None,
+    num_threads: int | None = None,
+) -> Any:
+    """Sum the rows of ``grad`` that share an index into the row of that index.
+
+    Parameters
+    ----------
+    grad : array_like, shape (..., D)
+        Gradient of the looked-up rows, 2 to 8 dimensions (1 with a 0-d index): float16, bfloat16,
+        float32 or float64, any strides and byte order. Flattened to (N, D) in C order.
+    indices : array_like, shape (...)
+        N row numbers in [0, num_weights), 0 to 8 dimensions: any integer dtype, bool, or floats
+        that hold integers. Flattened in C order; only the sizes must agree with ``grad``.
+    num_weights : int
+        V, the number of rows of the table.
+    padding_idx : int, optional
+        Row whose gradient is zero. A value outside [0, V) names no row.
+    scale_grad_by_freq : bool, default False
+        Divide the sum of each row by the number of its look-ups, in float64, before rounding.
+    out : array, shape (V, D), optional
+        Where to write the result: any of the grad dtypes, any strides, not overlapping itself or an
+        operand. Every row is written. By default a fresh array of grad's dtype.
+    accumulate : bool, default False
+        Add to what ``out`` holds, which must be given: a row becomes
+        ``round(float64(old) + sum)``; the padding row and rows that no index names keep their bits.
+    on_invalid : {"raise", "drop"}, default "raise"
+        Whether an index out of range is an error or is skipped.
+    core_num : int, optional
+        Logical cores that own rows by the documented countsSize split; by default as many as make
+        one core's frequency buffer fit the cache. Changes no bit of the result.
+    num_threads : int, optional
+        Threads to use, 1 to the size of Numba's pool; by default as many as Numba would use and the
+        amount of work repays. Changes no bit of the result.
+
+    Returns
+    -------
+    array, shape (V, D)
+        ``out`` itself where given.
+
+    Raises
+    ------
+    EmbedTypeError
+        An argument has a kind or dtype that is not accepted.
+    EmbedValueError
+        A shape or value is not accepted, a float index is no integer, or ``out`` is read-only or
+        overlaps.
+    EmbedIndexError
+        An index is out of range; the first in C order is named. ``out`` keeps every bit.
+
+    Notes
+    -----
+    float16, bfloat16 and float32 gradients are summed in float64 and rounded once. The bits of the
+    result depend on the values, N, V and D alone. O(N D + V D) time; scratch memory of at most
+    16 N + 8 V bytes, 1/64 of grad's bytes and 4 MiB per thread.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> grad = np.float32([[1, 2, 3], [4, 5, 6]])
+    >>> embedding_dense_backward(grad, [1, 2], 4, padding_idx=0)
+    array([[0., 0., 0.],
+           [1., 2., 3.],
+           [4., 5., 6.],
+           [0., 0., 0.]], dtype=float32)
+    """
+    grad_array, index_array = check.as_array("grad", grad), check.as_array("indices", indices)
+    out_array = None if out is None else check.as_array("out", out)
+    plan = plan_dense_backward(
+        grad_array.shape,
+        grad_array.dtype,
+        index_array.shape,
+        index_array.dtype,
+        num_weights,
+        padding_idx,
+        scale_grad_by_freq,
+        out_dtype=None if out_array is None else out_array.dtype,
+        on_invalid=on_invalid,
+        core_num=core_num,
+        num_threads=num_threads,
+    )
+    return plan._run(grad_array, index_array, out, accumulate, None, None)
+
+
+class Plan(BackwardPlan):
+    """A reusable plan: made once for shapes, dtypes and attributes, run many times.
+
+    Make one with `plan_dense_backward`. It is immutable; runs of one plan may overlap in time as
+    long as each has its own workspace.
+    """
+
+    def make_workspace(self) -> Workspace:
+        """Allocate a workspace for this plan."""
+        return Workspace(self.workspace_nbytes)
+
+    def execute(
+        self,
+        grad: Any,
+        indices: Any,
+        out: Any = None,
+        accumulate: bool = False,
+        workspace: Workspace | None = None,
+        report: RunReport | None = None,
+    ) -> Any:
+        """Run the plan on arrays of its shapes and dtypes.
+
+        Parameters
+        ----------
+        grad, indices, out, accumulate
+            As in `embedding_dense_backward`; sizes and dtypes must be the plan's.
+        workspace : Workspace, optional
+            Scratch memory to use; by default it is allocated for this run.
+        report : RunReport, optional
+            Is filled with the look-ups that each core counted.
+
+        Returns
+        -------
+        array, shape (V, D)
+            ``out`` itself where given.
+
+        Raises
+        ------
+        EmbedTypeError, EmbedValueError, EmbedIndexError
+            As `embedding_dense_backward`; also for arrays that do not fit the plan.
+        WorkspaceBusyError
+            If another thread is running in the same workspace.
+        """
+        if workspace is not None and not isinstance(workspace, Workspace):
+            raise EmbedTypeError(
+                f"workspace must be a Workspace or None, got {type(workspace).__name__}"
+            )
+        if report is not None and not isinstance(report, RunReport):
+            raise EmbedTypeError(f"report must be a RunReport or None, got {type(report).__name__}")
+        grad_array, index_array = check.as_array("grad", grad), check.as_array("indices", indices)
+        sizes = check.checked_shapes(grad_array.shape, index_array.shape)
+        if sizes != (self.num_positions, self.embedding_dim):
+            raise EmbedValueError(
+                f"grad and indices must have the plan's N = {self.num_positions} and D = "
+                f"{self.embedding_dim}, got shapes {grad_array.shape} and {index_array.shape}"
+            )
+        if check.checked_format("grad", grad_array.dtype) is not self.grad_format:
+            raise EmbedTypeError(
+                f"grad must have the plan's dtype {self.grad_format.name}, got {grad_array.dtype}"
+            )
+        check.checked_index_dtype(index_array.dtype)
+        return self._run(grad_array, index_array, out, accumulate, workspace, report)
+
+    def _run(
+        self,
+        grad: Array,
+        indices: Array,
+        out: Any,
+        accumulate: bool,
+        workspace: Workspace | None,
+        report: RunReport | None,
+    ) -> Any:
+        """Check what is left to check, and run in the workspace or in memory of its own."""
+        accumulate = check.flag("accumulate", accumulate)
+        out_array = None
+        if out is not None:
+            shape = (self.num_weights, self.embedding_dim)
+            out_array = check.checked_out(out, shape, grad, indices)
+            if check.checked_format("out", out_array.dtype) is not self.out_format:
+                raise EmbedTypeError(
+                    f"out must have the plan's dtype {self.out_format.name}, got {out_array.dtype}"
+                )
+        elif accumulate:
+            raise EmbedValueError("out must be given with accumulate=True, got None")
+        if workspace is None:
+            workspace = self.make_workspace()
+        with workspace.in_use(self.workspace_nbytes) as offset:
+            scratch = workspace.bytes[offset : offset + self.workspace_nbytes - ALIGNMENT]
+            result = execute(self, grad, indices, out_array, accumulate, scratch, report)
+        return result if out is None else out
+
+
+def plan_dense_backward(
+    grad_shape: tuple[int, ...],
+    grad_dtype: Any,
+    indices_shape: tuple[int, ...],
+    indices_dtype: Any,
+    num_weights: int,
+    padding_idx: int | None = None,
+    scale_grad_by_freq: bool = False,
+    *,
+    out_dtype: Any = None,
+    on_invalid: str = "raise",
+    core_num: int | None = None,
+    num_threads: int | None = None,
+) -> Plan:
+    """Plan a backward pass from shapes and dtypes alone. O(1): no data is looked at.
+
+    Parameters
+    ----------
+    grad_shape, grad_dtype
+        Of the gradient, (..., D). "bfloat16" is understood as a name without `ml_dtypes`.
+    indices_shape, indices_dtype
+        Of the indices; as many entries as the gradient has rows.
+    num_weights, padding_idx, scale_grad_by_freq, on_invalid, core_num, num_threads
+        As in `embedding_dense_backward`.
+    out_dtype : dtype, optional
+        Of the result; by default the gradient's.
+
+    Returns
+    -------
+    Plan
+        Knows its partition and its largest workspace in bytes, and runs many times.
+
+    Raises
+    ------
+    EmbedTypeError, EmbedValueError
+        As `embedding_dense_backward`, but for what only data can show.
+    """
+    grad_format = check.checked_format("grad", grad_dtype)
+    out_format = grad_format if out_dtype is None else check.checked_format("out", out_dtype)
+    check.checked_index_dtype(indices_dtype)
+    n, d = check.checked_shapes(tuple(grad_shape), tuple(indices_shape))
+    v = check.checked_num_weights(num_weights)
+    threads = check.checked_num_threads(num_threads)
+    if threads is None:
+        threads = worthwhile_threads(n, v, d, grad_format, out_format, pool_size())
+        if threads > 1:
+            threads = min(threads, available_threads())
+    cores = check.checked_core_num(core_num)
+    return _shared_plan(
+        n,
+        v,
+        d,
+        grad_format,
+        out_format,
+        check.checked_padding_idx(padding_idx, v),
+        check.flag("scale_grad_by_freq", scale_grad_by_freq),
+        check.checked_dropping(on_invalid),
+        default_core_num(v) if cores is None else cores,
+        threads,
+    )
+
+
+_shared_plan = lru_cache(maxsize=256)(Plan)
+"""Plans are immutable: equal recent ones are shared."""

@@ -1,0 +1,157 @@
+"""Phase two: run a plan on checked arrays, in a workspace. The only caller of the kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from numba_embed.formats import Format
+from numba_embed.kernels import layout as at
+from numba_embed.kernels.count import NONE_BAD, check, count_per_core, order
+from numba_embed.kernels.gather import gather
+from numba_embed.kernels.tables import tables
+from numba_embed.plan import BackwardPlan
+from numba_embed.runtime import launch
+from numba_embed.validation import bad_index
+from numba_embed.workspace import RunReport
+
+STREAMING_BYTES = 16 << 20
+"""Outputs from this size on are written past the caches."""
+
+ZEROED_BYTES = 32 << 20
+"""Fresh outputs from this size on come from the system, zeroed, page by page when first touched:
+rows that no index names are left alone. Smaller ones are recycled memory, to be written anyway."""
+
+Array = npt.NDArray[Any]
+
+_INDEX_LIKE = {
+    np.dtype(np.int32): np.zeros(1, np.int32),
+    np.dtype(np.int64): np.zeros(1, np.int64),
+    # An unsigned index above 2**63 - 1 reads as a negative one, which is out of range as well.
+    np.dtype(np.uint64): np.zeros(1, np.int64),
+    np.dtype(np.float64): np.zeros(1, np.float64),
+}
+
+
+def execute(
+    plan: BackwardPlan,
+    grad: Array,
+    indices: Array,
+    out: Array | None,
+    accumulate: bool,
+    scratch: npt.NDArray[np.uint8],
+    report: RunReport | None = None,
+) -> Array:
+    """Check and count the indices, then sum; ``scratch`` holds the plan's aligned workspace.
+
+    All other checks have passed. Returns ``out``, or a fresh array. Nothing is written to ``out``
+    before the last index has been checked.
+
+    Raises
+    ------
+    EmbedIndexError, EmbedValueError
+        For the first bad index in C order.
+    """
+    n, v, d = plan.num_positions, plan.num_weights, plan.embedding_dim
+    operands = np.zeros(at.OPERANDS_LENGTH, np.int64)
+    operands[at.WORKSPACE] = scratch.ctypes.data
+    index_like, source = _index_operand(plan, indices, scratch)
+    operands[at.INDICES] = source.ctypes.data
+    params, row_like = plan.params, plan.row_like
+    bad = launch(check, plan.threads, index_like, row_like, operands, params)
+    if bad != NONE_BAD:
+        raise bad_index(indices, int(bad), v)
+
+    zeroed = False
+    if out is None:
+        zeroed = v * d * plan.out_format.itemsize >= ZEROED_BYTES
+        out = (np.zeros if zeroed else np.empty)((v, d), plan.out_format.dtype)
+    if out.size == 0 or (accumulate and n == 0):
+        return out
+    _grad_operand(operands, grad, plan.grad_format)
+    _out_operand(operands, out, plan.out_format)
+    operands[at.ACCUMULATE], operands[at.ZEROED] = accumulate, zeroed
+    grad_like, out_like = plan.grad_format.like, plan.out_format.like
+    in_tables = plan.order.by_position
+    taking_part = n
+    if in_tables:
+        counting = accumulate or plan.scale_grad_by_freq or report is not None
+        launch(
+            tables, plan.threads, counting, grad_like, out_like, row_like, operands, params
+        )
+    else:
+        taking_part = launch(order, plan.threads, row_like, operands, params)
+        launch(gather, plan.threads, grad_like, out_like, taking_part, operands, params)
+    if report is not None:
+        _fill(report, plan, in_tables, int(taking_part), operands)
+    return out
+
+
+def _index_operand(
+    plan: BackwardPlan, indices: Array, scratch: npt.NDArray[np.uint8]
+) -> tuple[Array, Array]:
+    """Return the kernel's element type and a contiguous native array of it.
+
+    Other dtypes, byte orders and strides are copied as eight-byte words into the workspace.
+    """
+    like = _INDEX_LIKE.get(indices.dtype)
+    if like is not None and indices.flags.c_contiguous and indices.flags.aligned:
+        return like, indices
+    word = np.dtype({"f": np.float64, "u": np.uint64}.get(indices.dtype.kind, np.int64))
+    offset = plan.conversion_offset
+    copy = scratch[offset : offset + indices.size * word.itemsize].view(word)
+    copy.reshape(indices.shape)[...] = indices
+    return _INDEX_LIKE[word], copy
+
+
+def _grad_operand(operands: npt.NDArray[np.int64], grad: Array, form: Format) -> None:
+    """Describe grad: its address, the strides of its rows (merged where they can be), its columns."""
+    operands[at.GRAD] = grad.ctypes.data
+    operands[at.GRAD_COLUMN] = grad.strides[-1] if grad.shape[-1] > 1 else form.itemsize
+    operands[at.GRAD_SWAP] = not grad.dtype.isnative
+    merged: list[list[int]] = []
+    for size, stride in zip(grad.shape[:-1], grad.strides[:-1], strict=True):
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == size * stride:
+            merged[-1] = [merged[-1][0] * size, stride]
+        else:
+            merged.append([size, stride])
+    merged = merged or [[1, 0]]
+    operands[at.GRAD_DIMS] = len(merged)
+    for dim, (size, stride) in enumerate(merged):
+        operands[at.GRAD_SHAPE + dim] = size
+        operands[at.GRAD_STRIDES + dim] = stride
+
+
+def _out_operand(operands: npt.NDArray[np.int64], out: Array, form: Format) -> None:
+    """Describe out, and decide whether its rows can be streamed."""
+    rows, columns = out.shape
+    address = out.ctypes.data
+    row = out.strides[0] if rows > 1 else columns * form.itemsize
+    column = out.strides[1] if columns > 1 else form.itemsize
+    operands[at.OUT], operands[at.OUT_ROW], operands[at.OUT_COLUMN] = address, row, column
+    operands[at.OUT_SWAP] = not out.dtype.isnative
+    operands[at.STREAMING] = (
+        out.nbytes >= STREAMING_BYTES
+        and column == form.itemsize
+        and row == columns * form.itemsize
+        and out.dtype.isnative
+        and address % form.itemsize == 0
+    )
+
+
+def _fill(
+    report: RunReport,
+    plan: BackwardPlan,
+    in_tables: bool,
+    taking_part: int,
+    operands: npt.NDArray[np.int64],
+) -> None:
+    """Fill a report with what the kernels counted: one entry per core that owns rows."""
+    first_core = 0 if plan.num_weights >= plan.core_num else plan.core_num - 1
+    lookups = np.zeros(plan.core_num - first_core, np.int64)
+    count_per_core.serial(in_tables, taking_part, first_core, lookups, operands, plan.params)
+    report._fill(plan.core_num, first_core, lookups)

@@ -1,0 +1,276 @@
+"""Phase one: shapes and dtypes in, a frozen plan out. Nothing here looks at data.
+
+The plan fixes the rule of order, the algorithm, the cut of the rows into cores and of the cores
+into buckets, and the layout of the largest workspace that a run can need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from numba_embed.errors import EmbedValueError
+from numba_embed.formats import Format
+from numba_embed.kernels import layout as at
+from numba_embed.order import WIDE, SumOrder, sum_order
+from numba_embed.partition import CorePartition, partition_rows
+
+ALIGNMENT = 64
+"""Bytes of a cache line: buffers start on one, so that threads never write to a shared line."""
+
+CORE_ROWS = 4096
+"""Rows of a default core, and of a bucket: their uint32 frequencies fit a first-level cache."""
+
+DIRECT_ROWS = 2048
+"""Up to so many rows every row is its own bucket: one pass orders the positions completely."""
+
+MAX_BUCKETS = 2048
+"""About the most buckets whose write positions stay in the caches while positions are sent there."""
+
+MAX_COUNTERS = 1 << 19
+"""Most entries of a thread's frequency buffer (2 MiB); larger buckets are sorted by comparing."""
+
+PIECES_PER_THREAD = 8
+"""Row ranges per thread: enough to even out what a cost estimate misses."""
+
+THREAD_BYTES = 1 << 18
+"""By default a thread is used for each so many bytes to be moved; less does not repay a launch."""
+
+WORD = 8
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """How rows are cut into buckets: whole cores, slices of a core, or groups of cores.
+
+    Rows below ``last_start`` (all cores but the last) come in units of ``outer_rows`` rows, each cut
+    into ``slices`` buckets of ``width`` rows; the last core's rows make buckets of ``last_width``
+    rows, numbered from ``last_base`` on.
+    """
+
+    core_rows: int
+    last_start: int
+    outer_rows: int
+    slices: int
+    width: int
+    last_base: int
+    last_width: int
+    count: int
+
+    @property
+    def largest(self) -> int:
+        """Rows of the largest bucket."""
+        return max(self.width, self.last_width)
+
+
+def cut_buckets(num_weights: int, core_num: int) -> Buckets:
+    """Cut the rows into buckets for ``core_num`` cores of the documented split. O(1).
+
+    A core that is too large for a bucket is cut into slices, small cores are grouped, and the last
+    core, which owns the remainder, is cut by itself: V = 100 on 64 cores leaves it 37 rows.
+    """
+    target = 1
+    if num_weights > DIRECT_ROWS:
+        target = max(CORE_ROWS, -(-num_weights // MAX_BUCKETS))
+    core_rows = num_weights // core_num
+    last_start = (core_num - 1) * core_rows
+    last_rows = num_weights - last_start
+    slices = 1
+    if core_rows > target:
+        slices = -(-core_rows // target)
+        outer_rows, width = core_rows, -(-core_rows // slices)
+    else:
+        outer_rows = width = core_rows * max(1, target // core_rows) if core_rows else 1
+    last_base = -(-last_start // outer_rows) * slices
+    last_width = max(1, min(target, last_rows))
+    count = last_base + -(-last_rows // last_width)
+    return Buckets(
+        core_rows, last_start, outer_rows, slices, width, last_base, last_width, count
+    )
+
+
+class _Layout:
+    """Hands out aligned pieces of a workspace."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def take(self, nbytes: int) -> int:
+        """Reserve ``nbytes`` and return their offset."""
+        offset = self.size
+        self.size = offset + -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return offset
+
+
+@dataclass(frozen=True)
+class BackwardPlan:
+    """Everything about a call that shapes, dtypes and attributes decide.
+
+    Attributes
+    ----------
+    num_positions, num_weights, embedding_dim
+        N, V and D.
+    grad_format, out_format
+        The number formats of grad and out.
+    padding_idx
+        The padding row, or None if no row is padding.
+    scale_grad_by_freq
+        Whether a row's sum is divided by its frequency.
+    dropping
+        Whether indices out of range take no part, instead of being errors.
+    core_num
+        Number of logical cores that own rows.
+    threads
+        Number of pieces that parallel phases are cut into.
+
+    Raises
+    ------
+    EmbedValueError
+        If N and V are so large together that a (row, position) pair needs more than 63 bits.
+    """
+
+    num_positions: int
+    num_weights: int
+    embedding_dim: int
+    grad_format: Format
+    out_format: Format
+    padding_idx: int | None
+    scale_grad_by_freq: bool
+    dropping: bool
+    core_num: int
+    threads: int
+
+    def __post_init__(self) -> None:
+        bits = max(self.num_weights - 1, 1).bit_length() + self.position_bits
+        if bits > 63:
+            raise EmbedValueError(
+                f"num_weights = {self.num_weights} with {self.num_positions} indices is too large: "
+                f"a pair of row and position takes {bits} bits, at most 63 are supported"
+            )
+
+    @property
+    def position_bits(self) -> int:
+        """Bits that a position takes."""
+        return max(self.num_positions - 1, 1).bit_length()
+
+    @cached_property
+    def order(self) -> SumOrder:
+        """The rule by which sums are cut."""
+        return sum_order(self.num_positions, self.num_weights, self.embedding_dim)
+
+    @property
+    def algorithm(self) -> str:
+        """"tables" (small vocabularies: partial tables) or "gather" (sums row by row)."""
+        return "tables" if self.order.by_position else "gather"
+
+    @property
+    def partition(self) -> CorePartition:
+        """The documented countsSize split of the rows among ``core_num`` cores."""
+        return partition_rows(self.num_weights, self.core_num)
+
+    @property
+    def workspace_nbytes(self) -> int:
+        """Bytes of the largest workspace that a run can need, slack for alignment included."""
+        return self._laid_out[1]
+
+    @property
+    def params(self) -> npt.NDArray[np.int64]:
+        """The vector that kernels take (`numba_embed.kernels.layout`)."""
+        return self._laid_out[0]
+
+    @property
+    def row_like(self) -> npt.NDArray[np.uint32] | npt.NDArray[np.uint64]:
+        """One zero of the type that holds a checked row."""
+        return _NARROW_ROW if self.num_weights < 1 << 32 else _WIDE_ROW
+
+    @cached_property
+    def conversion_offset(self) -> int:
+        """Where in the workspace N eight-byte words are free for a copy of the indices."""
+        return int(self.params[at.TABLES if self.order.by_position else at.SCATTERED])
+
+    @cached_property
+    def _laid_out(self) -> tuple[npt.NDArray[np.int64], int]:
+        return _lay_out(self)
+
+    def __str__(self) -> str:
+        partition = self.partition
+        return "\n".join(
+            (
+                f"embedding_dense_backward plan: N = {self.num_positions}, "
+                f"V = {self.num_weights}, D = {self.embedding_dim}",
+                f"  {self.grad_format.name} -> {self.out_format.name}, padding row "
+                f"{self.padding_idx}, scale by frequency: {self.scale_grad_by_freq}",
+                f"  algorithm {self.algorithm}, {self.threads} thread(s), {self.core_num} core(s) "
+                f"of at most {partition.counts_size} rows",
+                f"  rows with >= {self.order.cut} contributions are cut into blocks of "
+                f"{self.order.block_length} positions",
+                f"  workspace {self.workspace_nbytes} bytes",
+            )
+        )
+
+
+_NARROW_ROW = np.zeros(1, np.uint32)
+_WIDE_ROW = np.zeros(1, np.uint64)
+
+
+def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.int64], int]:
+    """Return the params vector and the workspace's size in bytes."""
+    n, v, d = plan.num_positions, plan.num_weights, plan.embedding_dim
+    threads, order = plan.threads, plan.order
+    params = np.zeros(at.PARAMS_LENGTH, np.int64)
+    params[at.N], params[at.V], params[at.D] = n, v, d
+    params[at.PADDING] = -1 if plan.padding_idx is None else plan.padding_idx
+    params[at.SCALE], params[at.DROPPING] = plan.scale_grad_by_freq, plan.dropping
+    params[at.THREADS] = threads
+    params[at.CUT], params[at.BLOCKS], params[at.BLOCK_LENGTH] = order
+    params[at.POSITION_BITS] = plan.position_bits
+    params[at.PIECES] = 1 if threads == 1 else min(PIECES_PER_THREAD * threads, max(1, v))
+    params[at.COLUMN_SLICES] = 1
+
+    layout = _Layout()
+    buckets = cut_buckets(v, plan.core_num)
+    params[at.CORE_ROWS], params[at.LAST_START] = buckets.core_rows, buckets.last_start
+    counters = 0
+    if order.by_position:
+        params[at.ENTRIES] = layout.take(n * plan.row_like.itemsize)
+        # Before the tables are filled, their place serves for a converted copy of the indices.
+        params[at.TABLES] = layout.take(max(n * WORD, order.blocks * v * d * WORD))
+        params[at.TABLE_COUNTS] = layout.take(order.blocks * v * WORD)
+    else:
+        params[at.OUTER_ROWS], params[at.SLICES] = buckets.outer_rows, buckets.slices
+        params[at.WIDTH] = buckets.width
+        params[at.LAST_BASE], params[at.LAST_WIDTH] = buckets.last_base, buckets.last_width
+        params[at.BUCKETS] = buckets.count
+        counters = 0 if buckets.largest == 1 else min(buckets.largest, MAX_COUNTERS)
+        params[at.ENTRIES] = layout.take(n * WORD)
+        params[at.SCATTERED] = layout.take(n * WORD)
+        params[at.HISTOGRAM] = layout.take(threads * buckets.count * WORD)
+        params[at.BUCKET_START] = layout.take((buckets.count + 1) * WORD)
+        if threads > 1 and d >= WIDE:
+            params[at.COLUMN_SLICES] = min(4 * threads, d // (WIDE // 4))
+        elif threads > 1:
+            max_hot = n // order.cut
+            params[at.MAX_HOT] = max_hot
+            params[at.HOT] = layout.take(max_hot * 3 * WORD)
+            params[at.HOT_SUMS] = layout.take(max_hot * order.blocks * d * WORD)
+    params[at.COUNTERS] = counters
+    params[at.BAD] = layout.take(threads * WORD)
+    params[at.TICKETS] = layout.take(WORD)
+    stride = -(-(at.FREQUENCY + 4 * counters) // ALIGNMENT) * ALIGNMENT
+    params[at.PRIVATE_STRIDE] = stride
+    params[at.PRIVATE] = layout.take(threads * stride)
+    return params, layout.size + ALIGNMENT
+
+
+def default_core_num(num_weights: int) -> int:
+    """Return the number of cores whose frequency buffers fit the cache (CORE_ROWS rows each)."""
+    return max(1, -(-num_weights // CORE_ROWS))
+
+
+def worthwhile_threads(n: int, v: int, d: int, grad: Format, out: Format, available: int) -> int:
+    """Return how many of the available threads repay their launch, from the bytes to be moved."""
+    nbytes = n * d * grad.itemsize + v * d * out.itemsize + 3 * WORD * n
+    return max(1, min(available, nbytes // THREAD_BYTES))

@@ -1,0 +1,119 @@
+"""Scratch memory of a run, and the report of what a run counted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from numba_embed.errors import EmbedError, EmbedTypeError, EmbedValueError
+from numba_embed.plan import ALIGNMENT
+
+
+class WorkspaceBusyError(EmbedError, RuntimeError):
+    """A workspace is being used by another run at the same time."""
+
+
+class Workspace:
+    """Scratch memory that runs of a plan can share one after another, but not at the same time.
+
+    Parameters
+    ----------
+    buffer
+        Any writable C-contiguous buffer, at any address (NumPy array, bytearray, memory map), of at
+        least ``plan.workspace_nbytes`` bytes; or that number, to allocate.
+
+    Raises
+    ------
+    EmbedTypeError
+        If ``buffer`` offers no buffer.
+    EmbedValueError
+        If it is read-only or not contiguous, or the number is negative.
+    """
+
+    def __init__(self, buffer: Any) -> None:
+        if isinstance(buffer, int) and not isinstance(buffer, bool):
+            if buffer < 0:
+                raise EmbedValueError(f"buffer must be a size >= 0 or a buffer, got {buffer}")
+            buffer = np.empty(buffer, np.uint8)
+        try:
+            view = memoryview(buffer)
+        except (TypeError, ValueError) as error:
+            raise EmbedTypeError(
+                f"buffer must be a size in bytes or a writable buffer, got {type(buffer).__name__}"
+            ) from error
+        if view.readonly:
+            raise EmbedValueError("buffer must be writable, got a read-only one")
+        if not view.c_contiguous:
+            raise EmbedValueError(f"buffer must be C-contiguous, got strides {view.strides}")
+        self.bytes: npt.NDArray[np.uint8] = (
+            np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
+        )
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.bytes.size
+
+    @contextmanager
+    def in_use(self, needed: int) -> Iterator[int]:
+        """Hold the workspace for one run; yields the byte offset of its first aligned byte.
+
+        Raises
+        ------
+        EmbedValueError
+            If it is smaller than ``needed`` bytes.
+        WorkspaceBusyError
+            If another thread is using it.
+        """
+        if self.bytes.size < needed:
+            raise EmbedValueError(
+                f"workspace must have at least {needed} bytes (plan.workspace_nbytes), "
+                f"got {self.bytes.size}"
+            )
+        if not self._lock.acquire(blocking=False):
+            raise WorkspaceBusyError(
+                "workspace is in use by another thread; give each thread its own"
+            )
+        try:
+            yield -self.bytes.ctypes.data % ALIGNMENT
+        finally:
+            self._lock.release()
+
+    def __repr__(self) -> str:
+        return f"Workspace({self.nbytes} bytes)"
+
+
+class RunReport:
+    """What a run counted; pass one as ``report=`` and read it afterwards.
+
+    Attributes
+    ----------
+    lookups
+        Number of look-ups that took part: neither of the padding row nor dropped.
+    """
+
+    def __init__(self) -> None:
+        self.lookups = 0
+        self._first_core = 0
+        self._core_num = 0
+        self._counted: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+
+    def _fill(self, core_num: int, first_core: int, counted: npt.NDArray[np.int64]) -> None:
+        self._core_num, self._first_core, self._counted = core_num, first_core, counted
+        self.lookups = int(counted.sum())
+
+    @property
+    def lookups_per_core(self) -> npt.NDArray[np.int64]:
+        """int64 of shape (core_num,): the look-ups that each core counted among its rows."""
+        lookups = np.zeros(self._core_num, np.int64)
+        lookups[self._first_core :] = self._counted
+        return lookups
+
+    def __repr__(self) -> str:
+        return f"RunReport({self.lookups} look-ups on {self._core_num} core(s))"
