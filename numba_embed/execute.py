@@ -26,7 +26,7 @@ rows that no index names are left alone. Smaller ones are recycled memory, to be
 
 Array = npt.NDArray[Any]
 
-_INDEX_LIKE = {
+_INDEX_LIKE: dict[np.dtype[Any], Array] = {
     np.dtype(np.int32): np.zeros(1, np.int32),
     np.dtype(np.int64): np.zeros(1, np.int64),
     # An unsigned index above 2**63 - 1 reads as a negative one, which is out of range as well.
@@ -78,9 +78,7 @@ def execute(
     taking_part = n
     if in_tables:
         counting = accumulate or plan.scale_grad_by_freq or report is not None
-        launch(
-            tables, plan.threads, counting, grad_like, out_like, row_like, operands, params
-        )
+        launch(tables, plan.threads, counting, grad_like, out_like, row_like, operands, params)
     else:
         taking_part = launch(order, plan.threads, row_like, operands, params)
         launch(gather, plan.threads, grad_like, out_like, taking_part, operands, params)
@@ -99,7 +97,9 @@ def _index_operand(
     like = _INDEX_LIKE.get(indices.dtype)
     if like is not None and indices.flags.c_contiguous and indices.flags.aligned:
         return like, indices
-    word = np.dtype({"f": np.float64, "u": np.uint64}.get(indices.dtype.kind, np.int64))
+    word: np.dtype[Any] = np.dtype(
+        {"f": np.float64, "u": np.uint64}.get(indices.dtype.kind, np.int64)
+    )
     offset = plan.conversion_offset
     copy = scratch[offset : offset + indices.size * word.itemsize].view(word)
     copy.reshape(indices.shape)[...] = indices
@@ -107,7 +107,7 @@ def _index_operand(
 
 
 def _grad_operand(operands: npt.NDArray[np.int64], grad: Array, form: Format) -> None:
-    """Describe grad: its address, the strides of its rows (merged where they can be), its columns."""
+    """Describe grad: its address, its rows' strides (merged where possible) and its columns."""
     operands[at.GRAD] = grad.ctypes.data
     operands[at.GRAD_COLUMN] = grad.strides[-1] if grad.shape[-1] > 1 else form.itemsize
     operands[at.GRAD_SWAP] = not grad.dtype.isnative

@@ -83,4 +83,5 @@ def bfloat16_dtype() -> np.dtype[Any]:
         raise ModuleNotFoundError(
             "a bfloat16 array needs the ml_dtypes package (pip install ml_dtypes)"
         ) from error
-    return np.dtype(ml_dtypes.bfloat16)
+    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return dtype

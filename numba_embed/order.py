@@ -11,8 +11,8 @@ bit needs one fixed order. This is it; every algorithm, serial or parallel, foll
   adds +0.0, which changes nothing.)
 
 Blocks are cut by position, not by occurrence, because an algorithm that streams the gradient piece
-by piece into partial tables can follow only such a cut. In the small-vocabulary region ``cut`` is 0:
-there every row is cut, and partial tables are possible.
+by piece into partial tables can follow only such a cut. In the small-vocabulary region ``cut`` is
+0: there every row is cut, and partial tables are possible.
 
 Nothing here may depend on the number of threads, cores, caches or the layout of the arrays.
 """
@@ -30,7 +30,7 @@ MIN_CUT = 512
 their memory to 1/64 of the gradient's, even where that is float16."""
 
 WIDE = 2048
-"""From this embedding dimension on, threads share rows by columns, and partial tables do not pay."""
+"""From this embedding dimension on threads share rows by columns; partial tables do not pay."""
 
 SMALL_TABLE = 1 << 17
 """Largest V * D of a partial table (1 MiB in float64: it stays in a second-level cache)."""

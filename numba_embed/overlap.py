@@ -1,4 +1,4 @@
-"""Exact questions about memory: does an output overlap an operand, or itself?"""
+"""Exact answers about memory: whether an output overlaps an operand, or itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def share_memory(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
     if not np.may_share_memory(one, other):
         return False
     try:
-        return bool(np.shares_memory(one, other, max_work=MAX_WORK))
+        return bool(np.shares_memory(one, other, max_work=MAX_WORK))  # type: ignore[arg-type]
     except np.exceptions.TooHardError as error:
         raise EmbedValueError(
             f"out: cannot tell whether it overlaps another operand: strides {one.strides} "

@@ -28,7 +28,7 @@ DIRECT_ROWS = 2048
 """Up to so many rows every row is its own bucket: one pass orders the positions completely."""
 
 MAX_BUCKETS = 2048
-"""About the most buckets whose write positions stay in the caches while positions are sent there."""
+"""About the most buckets whose write positions stay in the cache while positions are sent."""
 
 MAX_COUNTERS = 1 << 19
 """Most entries of a thread's frequency buffer (2 MiB); larger buckets are sorted by comparing."""
@@ -46,9 +46,9 @@ WORD = 8
 class Buckets:
     """How rows are cut into buckets: whole cores, slices of a core, or groups of cores.
 
-    Rows below ``last_start`` (all cores but the last) come in units of ``outer_rows`` rows, each cut
-    into ``slices`` buckets of ``width`` rows; the last core's rows make buckets of ``last_width``
-    rows, numbered from ``last_base`` on.
+    Rows below ``last_start`` (all cores but the last) come in units of ``outer_rows`` rows, each
+    cut into ``slices`` buckets of ``width`` rows; the last core's rows make buckets of
+    ``last_width`` rows, numbered from ``last_base`` on.
     """
 
     core_rows: int
@@ -87,9 +87,7 @@ def cut_buckets(num_weights: int, core_num: int) -> Buckets:
     last_base = -(-last_start // outer_rows) * slices
     last_width = max(1, min(target, last_rows))
     count = last_base + -(-last_rows // last_width)
-    return Buckets(
-        core_rows, last_start, outer_rows, slices, width, last_base, last_width, count
-    )
+    return Buckets(core_rows, last_start, outer_rows, slices, width, last_base, last_width, count)
 
 
 class _Layout:
@@ -163,7 +161,7 @@ class BackwardPlan:
 
     @property
     def algorithm(self) -> str:
-        """"tables" (small vocabularies: partial tables) or "gather" (sums row by row)."""
+        """Either "tables" (small vocabularies: partial tables) or "gather" (sums row by row)."""
         return "tables" if self.order.by_position else "gather"
 
     @property

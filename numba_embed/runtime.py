@@ -21,11 +21,11 @@ import numba
 JIT_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 """Every kernel releases the GIL, and divides as IEEE says. No fastmath: it would reorder sums."""
 
-jit = numba.njit(**JIT_OPTIONS)
+jit: Any = numba.njit(**JIT_OPTIONS)
 """Decorator of device functions, the callees of kernels. Their code is cached with the kernel's."""
 
 
-jit_inline = numba.njit(inline="always", **JIT_OPTIONS)
+jit_inline: Any = numba.njit(inline="always", **JIT_OPTIONS)
 """The same for small callees and those with one caller: a compilation each costs 0.2 s and more."""
 
 
@@ -85,7 +85,7 @@ class Kernel:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
         self._function = function
 
     @functools.cached_property
@@ -99,9 +99,25 @@ class Kernel:
         return _compile(self._function, "parallel", parallel=True)
 
 
+_KERNELS: list[Kernel] = []
+
+
 def kernel(function: Callable[..., Any]) -> Kernel:
     """Declare a kernel. Compilation waits for the first call."""
-    return Kernel(function)
+    _KERNELS.append(Kernel(function))
+    return _KERNELS[-1]
+
+
+def cache_info() -> tuple[Path | None, int]:
+    """Return the directory of compiled kernels, and how many files of this version it holds.
+
+    The directory is None where none is writable. Nothing is compiled.
+    """
+    folder = _KERNELS[0].serial.stats.cache_path if _KERNELS else None
+    if folder is None:
+        return None, 0
+    files = Path(folder).glob(f"*_{_source_digest()}-*.nbc")
+    return Path(folder), sum(1 for _ in files)
 
 
 class _Pool:
@@ -113,7 +129,7 @@ class _Pool:
         self.workqueue = threading.Lock()
 
     def after_fork(self) -> None:
-        """In a child: a pool launched by the parent is dead here, and entering it kills or hangs."""
+        """In a child: a pool launched by the parent is dead here: entering it kills or hangs."""
         self.forked = self.forked or _launched()
         self.workqueue = threading.Lock()
 

@@ -25,7 +25,7 @@ INDEX_DTYPES = "an integer of 8 to 64 bits, bool, float16, float32 or float64"
 Array = npt.NDArray[Any]
 
 
-# --- scalars ----------------------------------------------------------------------------------------
+# --- scalars --------------------------------------------------------------------------------------
 
 
 def integer(name: str, value: Any, expected: str) -> int:
@@ -95,7 +95,7 @@ def checked_dropping(value: Any) -> bool:
     raise EmbedValueError(f'on_invalid must be "raise" or "drop", got {value!r}')
 
 
-# --- dtypes and shapes ------------------------------------------------------------------------------
+# --- dtypes and shapes ----------------------------------------------------------------------------
 
 
 def checked_format(name: str, dtype: Any) -> Format:
@@ -114,7 +114,7 @@ def checked_format(name: str, dtype: Any) -> Format:
 def checked_index_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the dtype of the indices if it is one of the accepted ones."""
     try:
-        found = np.dtype(dtype)
+        found: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:
         raise EmbedTypeError(f"indices must be {INDEX_DTYPES}, got {dtype!r}") from error
     if found.kind in "iub" or (found.kind == "f" and found.itemsize <= 8):
@@ -143,7 +143,7 @@ def checked_shapes(grad: tuple[int, ...], indices: tuple[int, ...]) -> tuple[int
     return positions, grad[-1]
 
 
-# --- arrays -----------------------------------------------------------------------------------------
+# --- arrays ---------------------------------------------------------------------------------------
 
 
 def as_array(name: str, value: Any) -> Array:
@@ -200,9 +200,7 @@ def checked_out(out: Any, shape: tuple[int, int], grad: Array, indices: Array) -
         raise EmbedTypeError(f"out must be an array that can be written to, got {_type_name(out)}")
     array = as_array("out", out)
     if array.shape != shape:
-        raise EmbedValueError(
-            f"out must have shape (num_weights, D) = {shape}, got {array.shape}"
-        )
+        raise EmbedValueError(f"out must have shape (num_weights, D) = {shape}, got {array.shape}")
     if not array.flags.writeable:
         raise EmbedValueError("out must be writable, got a read-only array")
     if overlaps_itself(array):
@@ -215,7 +213,7 @@ def checked_out(out: Any, shape: tuple[int, int], grad: Array, indices: Array) -
     return array
 
 
-# --- values -----------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------
 
 
 def bad_index(indices: Array, position: int, num_weights: int) -> Exception:

@@ -13,19 +13,21 @@ from typing import Any
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import config, extending, types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
 from numba.np.arrayobj import populate_array
 
 from numba_embed.runtime import JIT_OPTIONS, jit
+
+intrinsic: Any = extending.intrinsic
+overload: Any = extending.overload
 
 LINE = 64
 """Bytes of a cache line, the unit of streaming stores."""
 
 
 def _has_f16c() -> bool:
-    """Whether the target has hardware half precision conversion (without it LLVM calls a library)."""
+    """Whether the target converts half precision in hardware (else LLVM calls a library)."""
     features = config.CPU_FEATURES
     if features is None:
         return bool(llvmlite.binding.get_host_cpu_features().get("f16c", False))

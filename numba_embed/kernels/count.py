@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 from numba import prange, types
-from numba.extending import overload
 
 from numba_embed.kernels import layout as at
 from numba_embed.kernels import memory
-from numba_embed.kernels.bits import array_at, take_ticket
+from numba_embed.kernels.bits import array_at, overload, take_ticket
 from numba_embed.kernels.sort import order_bucket
 from numba_embed.runtime import JIT_OPTIONS, jit, jit_inline, kernel
 

@@ -15,7 +15,7 @@ from numba import prange
 
 from numba_embed.kernels import elements, memory, stage
 from numba_embed.kernels import layout as at
-from numba_embed.kernels.bits import array_at, fence, take_ticket
+from numba_embed.kernels.bits import array_at, fence, narrow, take_ticket
 from numba_embed.runtime import jit, jit_inline, kernel
 
 AHEAD = 4096
@@ -67,9 +67,7 @@ def sum_blocks(
     memory.clear(total, 0, size)
     while first < end:
         limit = block_end(order, first, end, params)
-        sum_entries(
-            like, operands, order, first, limit, mask, ahead, part, column, size, buffer
-        )
+        sum_entries(like, operands, order, first, limit, mask, ahead, part, column, size, buffer)
         for j in range(size):
             total[j] += part[j]
         first = limit
@@ -129,9 +127,7 @@ def sum_hot_blocks(
             total = memory.doubles(operands, offset, size)
             if first == end:
                 memory.clear(total, 0, size)
-            sum_entries(
-                like, operands, order, first, end, mask, ahead, total, column, size, buffer
-            )
+            sum_entries(like, operands, order, first, end, mask, ahead, total, column, size, buffer)
         item = take_ticket(tickets, 0)
 
 
@@ -241,7 +237,10 @@ def sum_piece(
             if not zero_gaps:
                 if streaming:
                     stage.flush(staging, staged_address, place, staged, stage.LAST)
-                    place, staged = elements.out_address(operands, touched, first_column), np.int64(0)
+                    place, staged = (
+                        elements.out_address(operands, touched, first_column),
+                        np.int64(0),
+                    )
             elif streaming and whole:
                 place, staged = stage.stage_zeros(
                     staging, staged_address, place, staged, (touched - row) * width
@@ -282,7 +281,7 @@ def sum_piece(
                 elements.add_old(out_like, operands, row, column, size, total)
             if streaming:
                 for j in range(size):
-                    staging[staged + j] = elements.narrow(total[j], out_like[0])
+                    staging[staged + j] = narrow(total[j], out_like[0])
                 staged += size
                 if staged > at.STAGE - at.TILE:
                     left = stage.flush(staging, staged_address, place, staged, stage.MORE)

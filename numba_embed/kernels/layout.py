@@ -81,7 +81,7 @@ GRAD_STRIDES = 23  # up to 8, in bytes
 
 OPERANDS_LENGTH = 31
 
-# --- one thread's buffers, in bytes behind PRIVATE + thread * PRIVATE_STRIDE ------------------------
+# --- one thread's buffers, in bytes behind PRIVATE + thread * PRIVATE_STRIDE ----------------------
 
 TILE = 1024
 """Elements that are summed at a time in a private buffer."""

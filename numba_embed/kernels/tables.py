@@ -26,9 +26,7 @@ def fill_tables(
     size, num_weights, columns = params[at.N], params[at.V], params[at.D]
     rows = memory.typed(operands, params[at.ENTRIES], size, row_like)
     tickets = memory.words(operands, params[at.TICKETS], 1)
-    buffer = memory.typed(
-        operands, memory.private(params, thread, at.SOURCE), at.TILE, grad_like
-    )
+    buffer = memory.typed(operands, memory.private(params, thread, at.SOURCE), at.TILE, grad_like)
     none = ~row_like[0]
     length = params[at.BLOCK_LENGTH]
     block = take_ticket(tickets, 0)
@@ -58,9 +56,7 @@ def fill_tables(
 
 
 @jit
-def reduce_tables(
-    thread: int, out_like: Any, operands: Any, params: Any
-) -> None:
+def reduce_tables(thread: int, out_like: Any, operands: Any, params: Any) -> None:
     """Add the tables in the order of blocks, a group of rows at a time, and write those rows."""
     num_weights, columns = params[at.V], params[at.D]
     tickets = memory.words(operands, params[at.TICKETS], 1)
@@ -85,16 +81,12 @@ def reduce_tables(
                 if plain:
                     elements.store(out_like, operands, row, column, size, total)
                 else:
-                    write_rows(
-                        row, end_row, column, width, thread, out_like, operands, params
-                    )
+                    write_rows(row, end_row, column, width, thread, out_like, operands, params)
         piece = take_ticket(tickets, 0)
 
 
 @jit_inline
-def add_tables(
-    row: int, column: int, size: int, operands: Any, params: Any, total: Any
-) -> None:
+def add_tables(row: int, column: int, size: int, operands: Any, params: Any, total: Any) -> None:
     """``total[:size]`` = the tables' elements from (row, column) on, added in block order."""
     table_size = params[at.V] * params[at.D]
     start = params[at.TABLES] + (row * params[at.D] + column) * 8
