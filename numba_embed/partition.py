@@ -197,8 +197,8 @@ class CorePartition:
         else:
             cores = np.full(array.shape, self.core_num - 1, dtype=np.uint64)
         result_dtype = np.int64 if self.core_num <= _INT64_MAX + 1 else np.uint64
-        result: IntArray = cores.astype(result_dtype, copy=False)
-        return result
+        cores = cores.astype(result_dtype, copy=False)
+        return cores
 
     def _core_of_row(self, row: int) -> int:
         quotient, remainder = divmod(self.num_weights, self.core_num)
