@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import numba_embed as ne
 from numba_embed import frequencies
 from numba_embed.errors import EmbedError, EmbedIndexError, EmbedTypeError, EmbedValueError
 from numba_embed.partition import SPLITS, Split
@@ -189,6 +190,23 @@ def test_several_partitions_equal_single_ones() -> None:
         assert list(both) == list(SPLITS)
         assert both[split].to_dict() == single[0].to_dict()
     assert sweep.to_dict()["balanced"][0]["core_num"] == 48
+
+
+@pytest.mark.parametrize("core_num", [1, 7, 32, 1000])
+@pytest.mark.parametrize("padding", [None, 57])
+def test_the_kernels_count_what_the_simulator_says(core_num: int, padding: int | None) -> None:
+    random = np.random.default_rng(2)
+    indices = (500 * random.random((40, 50)) ** 3).astype(np.int64)
+    grad = np.ones((40, 50, 3), np.float32)
+    plan = ne.plan_dense_backward(
+        grad.shape, grad.dtype, indices.shape, indices.dtype, 500, padding, core_num=core_num
+    )
+    report = ne.RunReport()
+    plan.execute(grad, indices, report=report)
+    found = simulate_cores(indices, 500, core_num, 3, padding_idx=padding)
+    assert plan.partition == found.partition
+    assert report.lookups_per_core is not None
+    assert report.lookups_per_core.tolist() == found.lookups_per_core.tolist()
 
 
 def test_nothing_to_do_is_balanced() -> None:
