@@ -55,12 +55,13 @@ def execute(
         For the first bad index in C order.
     """
     n, v, d = plan.num_positions, plan.num_weights, plan.embedding_dim
-    operands = np.zeros(at.OPERANDS_LENGTH, np.int64)
-    operands[at.WORKSPACE] = scratch.ctypes.data
+    call = np.zeros(1, at.CALL)
+    address = call.ctypes.data
     index_like, source = _index_operand(plan, indices, scratch)
-    operands[at.INDICES] = source.ctypes.data
-    params, row_like = plan.params, plan.row_like
-    bad = launch(check, plan.threads, index_like, row_like, operands, params)
+    call["plan"], call["workspace"] = plan.record_address, scratch.ctypes.data
+    call["indices"] = source.ctypes.data
+    row_like = plan.row_like
+    bad = launch(check, plan.threads, index_like, row_like, address)
     if bad != NONE_BAD:
         raise bad_index(indices, int(bad), v)
 
@@ -70,20 +71,20 @@ def execute(
         out = (np.zeros if zeroed else np.empty)((v, d), plan.out_format.dtype)
     if out.size == 0 or (accumulate and n == 0):
         return out
-    _grad_operand(operands, grad, plan.grad_format)
-    _out_operand(operands, out, plan.out_format)
-    operands[at.ACCUMULATE], operands[at.ZEROED] = accumulate, zeroed
+    _describe_grad(call, grad, plan.grad_format)
+    _describe_out(call, out, plan.out_format)
+    call["accumulate"], call["zeroed"] = accumulate, zeroed
     grad_like, out_like = plan.grad_format.like, plan.out_format.like
     in_tables = plan.order.by_position
     taking_part = n
     if in_tables:
         counting = accumulate or plan.scale_grad_by_freq or report is not None
-        launch(tables, plan.threads, counting, grad_like, out_like, row_like, operands, params)
+        launch(tables, plan.threads, counting, grad_like, out_like, row_like, address)
     else:
-        taking_part = launch(order, plan.threads, row_like, operands, params)
-        launch(gather, plan.threads, grad_like, out_like, taking_part, operands, params)
+        taking_part = launch(order, plan.threads, row_like, address)
+        launch(gather, plan.threads, grad_like, out_like, taking_part, address)
     if report is not None:
-        _fill(report, plan, in_tables, int(taking_part), operands)
+        _fill(report, plan, in_tables, int(taking_part), address)
     return out
 
 
@@ -106,35 +107,34 @@ def _index_operand(
     return _INDEX_LIKE[word], copy
 
 
-def _grad_operand(operands: npt.NDArray[np.int64], grad: Array, form: Format) -> None:
+def _describe_grad(call: npt.NDArray[np.void], grad: Array, form: Format) -> None:
     """Describe grad: its address, its rows' strides (merged where possible) and its columns."""
-    operands[at.GRAD] = grad.ctypes.data
-    operands[at.GRAD_COLUMN] = grad.strides[-1] if grad.shape[-1] > 1 else form.itemsize
-    operands[at.GRAD_SWAP] = not grad.dtype.isnative
-    merged: list[list[int]] = []
+    merged: list[tuple[int, int]] = []
     for size, stride in zip(grad.shape[:-1], grad.strides[:-1], strict=True):
         if size == 1:
             continue
         if merged and merged[-1][1] == size * stride:
-            merged[-1] = [merged[-1][0] * size, stride]
+            merged[-1] = (merged[-1][0] * size, stride)
         else:
-            merged.append([size, stride])
-    merged = merged or [[1, 0]]
-    operands[at.GRAD_DIMS] = len(merged)
+            merged.append((size, stride))
+    merged = merged or [(1, 0)]
+    call["grad"] = grad.ctypes.data
+    call["grad_column"] = grad.strides[-1] if grad.shape[-1] > 1 else form.itemsize
+    call["grad_swap"] = not grad.dtype.isnative
+    call["grad_dims"] = len(merged)
     for dim, (size, stride) in enumerate(merged):
-        operands[at.GRAD_SHAPE + dim] = size
-        operands[at.GRAD_STRIDES + dim] = stride
+        call["grad_shape"][0, dim], call["grad_strides"][0, dim] = size, stride
 
 
-def _out_operand(operands: npt.NDArray[np.int64], out: Array, form: Format) -> None:
+def _describe_out(call: npt.NDArray[np.void], out: Array, form: Format) -> None:
     """Describe out, and decide whether its rows can be streamed."""
     rows, columns = out.shape
     address = out.ctypes.data
     row = out.strides[0] if rows > 1 else columns * form.itemsize
     column = out.strides[1] if columns > 1 else form.itemsize
-    operands[at.OUT], operands[at.OUT_ROW], operands[at.OUT_COLUMN] = address, row, column
-    operands[at.OUT_SWAP] = not out.dtype.isnative
-    operands[at.STREAMING] = (
+    call["out"], call["out_row"], call["out_column"] = address, row, column
+    call["out_swap"] = not out.dtype.isnative
+    call["streaming"] = (
         out.nbytes >= STREAMING_BYTES
         and column == form.itemsize
         and row == columns * form.itemsize
@@ -144,14 +144,10 @@ def _out_operand(operands: npt.NDArray[np.int64], out: Array, form: Format) -> N
 
 
 def _fill(
-    report: RunReport,
-    plan: BackwardPlan,
-    in_tables: bool,
-    taking_part: int,
-    operands: npt.NDArray[np.int64],
+    report: RunReport, plan: BackwardPlan, in_tables: bool, taking_part: int, address: int
 ) -> None:
     """Fill a report with what the kernels counted: one entry per core that owns rows."""
     first_core = 0 if plan.num_weights >= plan.core_num else plan.core_num - 1
     lookups = np.zeros(plan.core_num - first_core, np.int64)
-    count_per_core.serial(in_tables, taking_part, first_core, lookups, operands, plan.params)
+    count_per_core.serial(in_tables, taking_part, first_core, lookups, address)
     report._fill(plan.core_num, first_core, lookups)

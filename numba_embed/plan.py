@@ -174,10 +174,10 @@ class BackwardPlan:
         """Bytes of the largest workspace that a run can need, slack for alignment included."""
         return self._laid_out[1]
 
-    @property
-    def params(self) -> npt.NDArray[np.int64]:
-        """The vector that kernels take (`numba_embed.kernels.layout`)."""
-        return self._laid_out[0]
+    @cached_property
+    def record_address(self) -> int:
+        """The address of the plan record that kernels read (`numba_embed.kernels.layout`)."""
+        return self._laid_out[0].ctypes.data
 
     @property
     def row_like(self) -> npt.NDArray[np.uint32] | npt.NDArray[np.uint64]:
@@ -187,10 +187,11 @@ class BackwardPlan:
     @cached_property
     def conversion_offset(self) -> int:
         """Where in the workspace N eight-byte words are free for a copy of the indices."""
-        return int(self.params[at.TABLES if self.order.by_position else at.SCATTERED])
+        field = "tables" if self.order.by_position else "scattered"
+        return int(self._laid_out[0][field][0])
 
     @cached_property
-    def _laid_out(self) -> tuple[npt.NDArray[np.int64], int]:
+    def _laid_out(self) -> tuple[npt.NDArray[np.void], int]:
         return _lay_out(self)
 
     def __str__(self) -> str:
@@ -214,53 +215,54 @@ _NARROW_ROW = np.zeros(1, np.uint32)
 _WIDE_ROW = np.zeros(1, np.uint64)
 
 
-def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the params vector and the workspace's size in bytes."""
+def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:
+    """Return the plan record, (1,), and the workspace's size in bytes."""
     n, v, d = plan.num_positions, plan.num_weights, plan.embedding_dim
     threads, order = plan.threads, plan.order
-    params = np.zeros(at.PARAMS_LENGTH, np.int64)
-    params[at.N], params[at.V], params[at.D] = n, v, d
-    params[at.PADDING] = -1 if plan.padding_idx is None else plan.padding_idx
-    params[at.SCALE], params[at.DROPPING] = plan.scale_grad_by_freq, plan.dropping
-    params[at.THREADS] = threads
-    params[at.CUT], params[at.BLOCKS], params[at.BLOCK_LENGTH] = order
-    params[at.POSITION_BITS] = plan.position_bits
-    params[at.PIECES] = 1 if threads == 1 else min(PIECES_PER_THREAD * threads, max(1, v))
-    params[at.COLUMN_SLICES] = 1
+    buffer = np.zeros(1, at.PLAN)
+    record = buffer.view(np.recarray)[0]
+    record.num_positions, record.num_weights, record.columns = n, v, d
+    record.padding = -1 if plan.padding_idx is None else plan.padding_idx
+    record.scale, record.dropping = plan.scale_grad_by_freq, plan.dropping
+    record.threads = threads
+    record.cut, record.blocks, record.block_length = order
+    record.position_bits = plan.position_bits
+    record.pieces = 1 if threads == 1 else min(PIECES_PER_THREAD * threads, max(1, v))
+    record.column_slices = 1
 
     layout = _Layout()
     buckets = cut_buckets(v, plan.core_num)
-    params[at.CORE_ROWS], params[at.LAST_START] = buckets.core_rows, buckets.last_start
+    record.core_rows, record.last_start = buckets.core_rows, buckets.last_start
     counters = 0
     if order.by_position:
-        params[at.ENTRIES] = layout.take(n * plan.row_like.itemsize)
+        record.entries = layout.take(n * plan.row_like.itemsize)
         # Before the tables are filled, their place serves for a converted copy of the indices.
-        params[at.TABLES] = layout.take(max(n * WORD, order.blocks * v * d * WORD))
-        params[at.TABLE_COUNTS] = layout.take(order.blocks * v * WORD)
+        record.tables = layout.take(max(n * WORD, order.blocks * v * d * WORD))
+        record.table_counts = layout.take(order.blocks * v * WORD)
     else:
-        params[at.OUTER_ROWS], params[at.SLICES] = buckets.outer_rows, buckets.slices
-        params[at.WIDTH] = buckets.width
-        params[at.LAST_BASE], params[at.LAST_WIDTH] = buckets.last_base, buckets.last_width
-        params[at.BUCKETS] = buckets.count
+        record.outer_rows, record.slices = buckets.outer_rows, buckets.slices
+        record.width = buckets.width
+        record.last_base, record.last_width = buckets.last_base, buckets.last_width
+        record.buckets = buckets.count
         counters = 0 if buckets.largest == 1 else min(buckets.largest, MAX_COUNTERS)
-        params[at.ENTRIES] = layout.take(n * WORD)
-        params[at.SCATTERED] = layout.take(n * WORD)
-        params[at.HISTOGRAM] = layout.take(threads * buckets.count * WORD)
-        params[at.BUCKET_START] = layout.take((buckets.count + 1) * WORD)
+        record.entries = layout.take(n * WORD)
+        record.scattered = layout.take(n * WORD)
+        record.histogram = layout.take(threads * buckets.count * WORD)
+        record.bucket_start = layout.take((buckets.count + 1) * WORD)
         if threads > 1 and d >= WIDE:
-            params[at.COLUMN_SLICES] = min(4 * threads, d // (WIDE // 4))
+            record.column_slices = min(4 * threads, d // (WIDE // 4))
         elif threads > 1:
             max_hot = n // order.cut
-            params[at.MAX_HOT] = max_hot
-            params[at.HOT] = layout.take(max_hot * 3 * WORD)
-            params[at.HOT_SUMS] = layout.take(max_hot * order.blocks * d * WORD)
-    params[at.COUNTERS] = counters
-    params[at.BAD] = layout.take(threads * WORD)
-    params[at.TICKETS] = layout.take(WORD)
+            record.max_hot = max_hot
+            record.hot = layout.take(max_hot * 3 * WORD)
+            record.hot_sums = layout.take(max_hot * order.blocks * d * WORD)
+    record.counters = counters
+    record.bad = layout.take(threads * WORD)
+    record.tickets = layout.take(WORD)
     stride = -(-(at.FREQUENCY + 4 * counters) // ALIGNMENT) * ALIGNMENT
-    params[at.PRIVATE_STRIDE] = stride
-    params[at.PRIVATE] = layout.take(threads * stride)
-    return params, layout.size + ALIGNMENT
+    record.private_stride = stride
+    record.private = layout.take(threads * stride)
+    return buffer, layout.size + ALIGNMENT
 
 
 def default_core_num(num_weights: int) -> int:

@@ -64,16 +64,16 @@ def divide(row: int, inverse: float) -> int:
 
 
 @jit_inline
-def bucket_map(params: Any) -> Any:
+def bucket_map(plan: Any) -> Any:
     """Return what `bucket_of` needs of the plan, as a tuple of scalars."""
     return (
-        params[at.LAST_START],
-        params[at.OUTER_ROWS],
-        params[at.SLICES],
-        params[at.LAST_BASE],
-        1.0 / params[at.OUTER_ROWS],
-        1.0 / params[at.WIDTH],
-        1.0 / params[at.LAST_WIDTH],
+        plan.last_start,
+        plan.outer_rows,
+        plan.slices,
+        plan.last_base,
+        1.0 / plan.outer_rows,
+        1.0 / plan.width,
+        1.0 / plan.last_width,
     )
 
 
@@ -90,38 +90,39 @@ def bucket_of(row: int, mapping: Any) -> int:
 
 
 @jit_inline
-def bucket_rows(bucket: int, params: Any) -> tuple[int, int]:
+def bucket_rows(bucket: int, plan: Any) -> tuple[int, int]:
     """Return the half-open range of rows of a bucket: the inverse of `bucket_of`."""
-    if bucket >= params[at.LAST_BASE]:
-        width = params[at.LAST_WIDTH]
-        first = params[at.LAST_START] + (bucket - params[at.LAST_BASE]) * width
-        return first, min(first + width, params[at.V])
-    outer, inner = bucket // params[at.SLICES], bucket % params[at.SLICES]
-    first = outer * params[at.OUTER_ROWS] + inner * params[at.WIDTH]
-    limit = min((outer + 1) * params[at.OUTER_ROWS], params[at.LAST_START])
-    return min(first, limit), min(first + params[at.WIDTH], limit)
+    if bucket >= plan.last_base:
+        width = plan.last_width
+        first = plan.last_start + (bucket - plan.last_base) * width
+        return first, min(first + width, plan.num_weights)
+    outer, inner = bucket // plan.slices, bucket % plan.slices
+    first = outer * plan.outer_rows + inner * plan.width
+    limit = min((outer + 1) * plan.outer_rows, plan.last_start)
+    return min(first, limit), min(first + plan.width, limit)
 
 
 @jit
-def check_chunk(thread: int, index_like: Any, row_like: Any, operands: Any, params: Any) -> None:
+def check_chunk(thread: int, index_like: Any, row_like: Any, call_address: int) -> None:
     """Check one thread's chunk of the indices, store it as rows and count look-ups per bucket.
 
     Positions that take no part (padding, and out of range where that is dropped) are stored as the
     largest value of the row type. Writes the chunk's rows, the thread's line of the histogram and
-    its entry of BAD: the first bad position of the chunk, or NONE_BAD.
+    its entry of bad: the first bad position of the chunk, or NONE_BAD.
     """
-    size, num_weights, padding = params[at.N], params[at.V], params[at.PADDING]
-    dropping = params[at.DROPPING] != 0
-    indices = array_at(operands[at.INDICES], size, index_like)
-    rows = memory.typed(operands, params[at.ENTRIES], size, row_like)
-    buckets = params[at.BUCKETS]
-    counts = memory.words(operands, params[at.HISTOGRAM] + thread * buckets * 8, buckets)
+    call, plan = memory.records(call_address)
+    size, num_weights, padding = plan.num_positions, plan.num_weights, plan.padding
+    dropping = plan.dropping != 0
+    indices = array_at(call.indices, size, index_like)
+    rows = memory.typed(call, plan.entries, size, row_like)
+    buckets = plan.buckets
+    counts = memory.words(call, plan.histogram + thread * buckets * 8, buckets)
     memory.clear(counts, 0, buckets)
-    mapping = bucket_map(params)
+    mapping = bucket_map(plan)
     none = ~row_like[0]
-    bad = memory.words(operands, params[at.BAD], params[at.THREADS])
+    bad = memory.words(call, plan.bad, plan.threads)
     bad[thread] = NONE_BAD
-    first, end = memory.chunk(thread, params[at.THREADS], size)
+    first, end = memory.chunk(thread, plan.threads, size)
     for position in range(first, end):
         row = as_row(indices[position], num_weights)
         if row < 0:
@@ -138,35 +139,37 @@ def check_chunk(thread: int, index_like: Any, row_like: Any, operands: Any, para
 
 
 @jit
-def first_bad(operands: Any, params: Any) -> int:
+def first_bad(call_address: int) -> int:
     """Return the first bad position of all chunks, or NONE_BAD."""
-    bad = memory.words(operands, params[at.BAD], params[at.THREADS])
-    for thread in range(params[at.THREADS]):
+    call, plan = memory.records(call_address)
+    bad = memory.words(call, plan.bad, plan.threads)
+    for thread in range(plan.threads):
         if bad[thread] != NONE_BAD:
             return bad[thread]
     return NONE_BAD
 
 
 @kernel
-def check(index_like: Any, row_like: Any, operands: Any, params: Any) -> int:
+def check(index_like: Any, row_like: Any, call_address: int) -> int:
     """Check all indices, store them as rows and count them by bucket.
 
     Returns the first bad position in stream order, or NONE_BAD.
     """
-    for thread in prange(params[at.THREADS]):
-        check_chunk(np.int64(thread), index_like, row_like, operands, params)
-    return first_bad(operands, params)
+    for thread in prange(memory.threads_of(call_address)):
+        check_chunk(np.int64(thread), index_like, row_like, call_address)
+    return first_bad(call_address)
 
 
 @jit
-def prefix_buckets(operands: Any, params: Any) -> int:
-    """Turn the histogram into each thread's first place in each bucket; fill BUCKET_START.
+def prefix_buckets(call_address: int) -> int:
+    """Turn the histogram into each thread's first place in each bucket; fill bucket_start.
 
     Returns how many positions take part.
     """
-    buckets, threads = params[at.BUCKETS], params[at.THREADS]
-    histogram = memory.words(operands, params[at.HISTOGRAM], threads * buckets)
-    start = memory.words(operands, params[at.BUCKET_START], buckets + 1)
+    call, plan = memory.records(call_address)
+    buckets, threads = plan.buckets, plan.threads
+    histogram = memory.words(call, plan.histogram, threads * buckets)
+    start = memory.words(call, plan.bucket_start, buckets + 1)
     running = 0
     for bucket in range(buckets):
         start[bucket] = running
@@ -180,19 +183,20 @@ def prefix_buckets(operands: Any, params: Any) -> int:
 
 
 @jit
-def scatter_chunk(thread: int, row_like: Any, operands: Any, params: Any) -> None:
+def scatter_chunk(thread: int, row_like: Any, call_address: int) -> None:
     """Send the positions of one thread's chunk to their buckets, in stream order.
 
-    Writes the places of SCATTERED that the prefix gave to this thread, and no others.
+    Writes the places of scattered that the prefix gave to this thread, and no others.
     """
-    size, buckets = params[at.N], params[at.BUCKETS]
-    rows = memory.typed(operands, params[at.ENTRIES], size, row_like)
-    scattered = memory.entries(operands, params[at.SCATTERED], size)
-    place = memory.words(operands, params[at.HISTOGRAM] + thread * buckets * 8, buckets)
-    bits = np.uint64(params[at.POSITION_BITS])
-    mapping = bucket_map(params)
+    call, plan = memory.records(call_address)
+    size, buckets = plan.num_positions, plan.buckets
+    rows = memory.typed(call, plan.entries, size, row_like)
+    scattered = memory.entries(call, plan.scattered, size)
+    place = memory.words(call, plan.histogram + thread * buckets * 8, buckets)
+    bits = np.uint64(plan.position_bits)
+    mapping = bucket_map(plan)
     none = ~row_like[0]
-    first, end = memory.chunk(thread, params[at.THREADS], size)
+    first, end = memory.chunk(thread, plan.threads, size)
     for position in range(first, end):
         row = rows[position]
         if row != none:
@@ -202,63 +206,65 @@ def scatter_chunk(thread: int, row_like: Any, operands: Any, params: Any) -> Non
 
 
 @jit
-def order_buckets(thread: int, operands: Any, params: Any) -> None:
-    """Order bucket after bucket, taking each by ticket. Writes the bucket's range of ENTRIES."""
-    size, buckets = params[at.N], params[at.BUCKETS]
-    scattered = memory.entries(operands, params[at.SCATTERED], size)
-    ordered = memory.entries(operands, params[at.ENTRIES], size)
-    start = memory.words(operands, params[at.BUCKET_START], buckets + 1)
-    tickets = memory.words(operands, params[at.TICKETS], 1)
+def order_buckets(thread: int, call_address: int) -> None:
+    """Order bucket after bucket, taking each by ticket. Writes the bucket's range of entries."""
+    call, plan = memory.records(call_address)
+    size, buckets = plan.num_positions, plan.buckets
+    scattered = memory.entries(call, plan.scattered, size)
+    ordered = memory.entries(call, plan.entries, size)
+    start = memory.words(call, plan.bucket_start, buckets + 1)
+    tickets = memory.words(call, plan.tickets, 1)
     frequency = memory.typed(
-        operands, memory.private(params, thread, at.FREQUENCY), params[at.COUNTERS], _UINT32
+        call, memory.private(plan, thread, at.FREQUENCY), plan.counters, _UINT32
     )
-    bits = np.uint64(params[at.POSITION_BITS])
-    groups = min(buckets, 64 * params[at.THREADS])
+    bits = np.uint64(plan.position_bits)
+    groups = min(buckets, 64 * plan.threads)
     group = take_ticket(tickets, 0)
     while group < groups:
         first_bucket, end_bucket = memory.chunk(group, groups, buckets)
         for bucket in range(first_bucket, end_bucket):
             first, end = start[bucket], start[bucket + 1]
             if end > first:
-                row, end_row = bucket_rows(bucket, params)
+                row, end_row = bucket_rows(bucket, plan)
                 order_bucket(scattered, ordered, first, end, row, end_row - row, bits, frequency)
         group = take_ticket(tickets, 0)
 
 
 @kernel
-def order(row_like: Any, operands: Any, params: Any) -> int:
+def order(row_like: Any, call_address: int) -> int:
     """Order the positions by row, stably. Returns how many take part.
 
-    Afterwards ENTRIES holds that many entries ``row << POSITION_BITS | position``, ascending.
+    Afterwards entries holds that many entries ``row << position_bits | position``, ascending.
     """
-    threads = params[at.THREADS]
-    taking_part = prefix_buckets(operands, params)
+    threads = memory.threads_of(call_address)
+    taking_part = prefix_buckets(call_address)
     for thread in prange(threads):
-        scatter_chunk(np.int64(thread), row_like, operands, params)
-    memory.reset_tickets(operands, params)
+        scatter_chunk(np.int64(thread), row_like, call_address)
+    memory.reset_tickets(call_address)
     for thread in prange(threads):
-        order_buckets(np.int64(thread), operands, params)
+        order_buckets(np.int64(thread), call_address)
     return taking_part
 
 
 @kernel
 def count_per_core(
-    in_tables: bool, taking_part: int, first_core: int, lookups: Any, operands: Any, params: Any
+    in_tables: bool, taking_part: int, first_core: int, lookups: Any, call_address: int
 ) -> None:
     """Add up the look-ups that were counted, by core; ``lookups[0]`` is ``first_core``'s.
 
     From the frequencies of the partial tables, or from the ordered entries. Serial only.
     """
-    core_rows = max(1, params[at.CORE_ROWS])
+    call, plan = memory.records(call_address)
+    core_rows = max(1, plan.core_rows)
     if in_tables:
-        num_weights, blocks = params[at.V], params[at.BLOCKS]
-        counts = memory.words(operands, params[at.TABLE_COUNTS], blocks * num_weights)
+        num_weights, blocks = plan.num_weights, plan.blocks
+        counts = memory.words(call, plan.table_counts, blocks * num_weights)
         for place in range(blocks * num_weights):
             core = min((place % num_weights) // core_rows - first_core, lookups.size - 1)
             lookups[max(core, 0)] += counts[place]
         return
-    order = memory.entries(operands, params[at.ENTRIES], taking_part)
-    bits = np.uint64(params[at.POSITION_BITS])
+    order = memory.entries(call, plan.entries, taking_part)
+    bits = np.uint64(plan.position_bits)
     for place in range(taking_part):
         core = min(np.int64(order[place] >> bits) // core_rows - first_core, lookups.size - 1)
         lookups[max(core, 0)] += 1

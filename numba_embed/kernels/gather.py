@@ -1,7 +1,7 @@
 """Sums row by row over ordered entries: the algorithm for all but small vocabularies.
 
 Order of summation (see `numba_embed.order`): a row's entries ascend by position; a row of fewer
-than CUT entries is summed in that order, a longer one block by block of positions. Threads take
+than cut entries is summed in that order, a longer one block by block of positions. Threads take
 row ranges (and, of wide rows, column ranges) by ticket; each writes its own part of the output. A
 hot row's blocks are summed beforehand by all threads.
 """
@@ -30,29 +30,29 @@ HOT_WORDS = 3
 
 @jit
 def sum_entries(
-    like: Any, operands: Any, order: Any, first: int, end: int, mask: Any, ahead: int, total: Any,
+    like: Any, call: Any, order: Any, first: int, end: int, mask: Any, ahead: int, total: Any,
     column: int, size: int, buffer: Any,
 ) -> None:  # fmt: skip
     """``total[:size]`` = the sum of the entries ``[first, end)``, in their order, from +0.0 on."""
     touched = min(size * like.itemsize, MAX_LINES)
-    offset = column * operands[at.GRAD_COLUMN]
-    weighted = operands[at.POSITION_WEIGHTS] != 0
+    offset = column * call.grad_column
+    weighted = call.position_weights != 0
     if weighted:
         memory.clear(total, 0, size)
     for place in range(first, end):
         if place + ahead < order.size:
             later = np.int64(order[place + ahead] & mask)
-            elements.prefetch_grad(operands, later, offset, touched)
+            elements.prefetch_grad(call, later, offset, touched)
         position = np.int64(order[place] & mask)
         fresh = place == first and not weighted
-        elements.add_position(like, operands, position, column, size, total, buffer, fresh)
+        elements.add_position(like, call, position, column, size, total, buffer, fresh)
 
 
 @jit_inline
-def block_end(order: Any, first: int, end: int, params: Any) -> int:
+def block_end(order: Any, first: int, end: int, plan: Any) -> int:
     """Return the end of the entries that lie in the same block of positions as the first one."""
-    mask = (np.uint64(1) << np.uint64(params[at.POSITION_BITS])) - np.uint64(1)
-    length = np.uint64(params[at.BLOCK_LENGTH])
+    mask = (np.uint64(1) << np.uint64(plan.position_bits)) - np.uint64(1)
+    length = np.uint64(plan.block_length)
     entry = order[first]
     limit = ((entry & mask) // length + np.uint64(1)) * length
     return memory.lower_bound(order, first, end, (entry & ~mask) + limit)
@@ -60,31 +60,32 @@ def block_end(order: Any, first: int, end: int, params: Any) -> int:
 
 @jit
 def sum_blocks(
-    like: Any, operands: Any, params: Any, order: Any, first: int, end: int, mask: Any, ahead: int,
+    like: Any, call: Any, plan: Any, order: Any, first: int, end: int, mask: Any, ahead: int,
     total: Any, part: Any, column: int, size: int, buffer: Any,
 ) -> None:  # fmt: skip
     """``total[:size]`` = the block sums of a cut row's entries, added in the order of blocks."""
     memory.clear(total, 0, size)
     while first < end:
-        limit = block_end(order, first, end, params)
-        sum_entries(like, operands, order, first, limit, mask, ahead, part, column, size, buffer)
+        limit = block_end(order, first, end, plan)
+        sum_entries(like, call, order, first, limit, mask, ahead, part, column, size, buffer)
         for j in range(size):
             total[j] += part[j]
         first = limit
 
 
 @jit
-def find_hot(taking_part: int, operands: Any, params: Any) -> int:
-    """List the rows that are cut: (row, first entry, end) triples in HOT. Returns how many.
+def find_hot(taking_part: int, call_address: int) -> int:
+    """List the rows that are cut: (row, first entry, end) triples in hot. Returns how many.
 
-    A run of CUT entries or more holds a multiple of CUT, so only those places need a look.
+    A run of cut entries or more holds a multiple of cut, so only those places need a look.
     """
+    call, plan = memory.records(call_address)
     found = np.int64(0)
-    if params[at.MAX_HOT] == 0:
+    if plan.max_hot == 0:
         return found
-    order = memory.entries(operands, params[at.ENTRIES], taking_part)
-    hot = memory.words(operands, params[at.HOT], params[at.MAX_HOT] * HOT_WORDS)
-    bits, cut = np.uint64(params[at.POSITION_BITS]), params[at.CUT]
+    order = memory.entries(call, plan.entries, taking_part)
+    hot = memory.words(call, plan.hot, plan.max_hot * HOT_WORDS)
+    bits, cut = np.uint64(plan.position_bits), plan.cut
     end = np.int64(0)
     for place in range(0, order.size, cut):
         if place >= end:
@@ -100,47 +101,44 @@ def find_hot(taking_part: int, operands: Any, params: Any) -> int:
 
 
 @jit
-def sum_hot_blocks(
-    thread: int, found: int, taking_part: int, like: Any, operands: Any, params: Any
-) -> None:
-    """Sum the blocks of hot rows, taking each (row, block) by ticket. Writes HOT_SUMS."""
-    order = memory.entries(operands, params[at.ENTRIES], taking_part)
-    tickets = memory.words(operands, params[at.TICKETS], 1)
-    hot = memory.words(operands, params[at.HOT], params[at.MAX_HOT] * HOT_WORDS)
-    blocks, columns = params[at.BLOCKS], params[at.D]
-    bits = np.uint64(params[at.POSITION_BITS])
+def sum_hot_blocks(thread: int, found: int, taking_part: int, like: Any, call_address: int) -> None:
+    """Sum the blocks of hot rows, taking each (row, block) by ticket. Writes hot_sums."""
+    call, plan = memory.records(call_address)
+    order = memory.entries(call, plan.entries, taking_part)
+    tickets = memory.words(call, plan.tickets, 1)
+    hot = memory.words(call, plan.hot, plan.max_hot * HOT_WORDS)
+    blocks, columns = plan.blocks, plan.columns
+    bits = np.uint64(plan.position_bits)
     mask = (np.uint64(1) << bits) - np.uint64(1)
-    buffer = memory.typed(operands, memory.private(params, thread, at.SOURCE), at.TILE, like)
+    buffer = memory.typed(call, memory.private(plan, thread, at.SOURCE), at.TILE, like)
     ahead = rows_ahead(like, columns)
     item = take_ticket(tickets, 0)
     while item < found * blocks:
         which, block = item // blocks, item % blocks
         key = np.uint64(hot[which * HOT_WORDS]) << bits
         first, end = hot[which * HOT_WORDS + 1], hot[which * HOT_WORDS + 2]
-        start = np.uint64(block * params[at.BLOCK_LENGTH])
-        limit = start + np.uint64(params[at.BLOCK_LENGTH])
+        start = np.uint64(block * plan.block_length)
+        limit = start + np.uint64(plan.block_length)
         first = memory.lower_bound(order, first, end, key + start)
         end = memory.lower_bound(order, first, end, key + limit)
         for column in range(0, columns, at.TILE):
             size = min(at.TILE, columns - column)
-            offset = params[at.HOT_SUMS] + (item * columns + column) * 8
-            total = memory.doubles(operands, offset, size)
+            offset = plan.hot_sums + (item * columns + column) * 8
+            total = memory.doubles(call, offset, size)
             if first == end:
                 memory.clear(total, 0, size)
-            sum_entries(like, operands, order, first, end, mask, ahead, total, column, size, buffer)
+            sum_entries(like, call, order, first, end, mask, ahead, total, column, size, buffer)
         item = take_ticket(tickets, 0)
 
 
 @jit_inline
-def add_hot_blocks(
-    which: int, operands: Any, params: Any, total: Any, column: int, size: int
-) -> None:
+def add_hot_blocks(which: int, call: Any, plan: Any, total: Any, column: int, size: int) -> None:
     """``total[:size]`` = a hot row's block sums, added in the order of blocks."""
-    blocks, columns = params[at.BLOCKS], params[at.D]
+    blocks, columns = plan.blocks, plan.columns
     memory.clear(total, 0, size)
     for block in range(blocks):
-        offset = params[at.HOT_SUMS] + ((which * blocks + block) * columns + column) * 8
-        part = memory.doubles(operands, offset, size)
+        offset = plan.hot_sums + ((which * blocks + block) * columns + column) * 8
+        part = memory.doubles(call, offset, size)
         for j in range(size):
             total[j] += part[j]
 
@@ -153,18 +151,18 @@ def rows_ahead(like: Any, columns: int) -> int:
 
 @jit
 def cut_rows(
-    piece: int, pieces: int, like: Any, operands: Any, params: Any, order: Any
+    piece: int, pieces: int, like: Any, call: Any, plan: Any, order: Any
 ) -> tuple[int, int]:
     """Return the first row of a piece, and its first entry: pieces of equal cost.
 
     The cost of rows ``[0, r)`` is their entries and, where untouched rows are written, the rows
     themselves; it grows with r, so a bisection finds each cut.
     """
-    num_weights = params[at.V]
+    num_weights = plan.num_weights
     if piece == pieces:
         return num_weights, order.size
-    writes = 1 if operands[at.ACCUMULATE] == 0 and operands[at.ZEROED] == 0 else 0
-    bits = np.uint64(params[at.POSITION_BITS])
+    writes = 1 if call.accumulate == 0 and call.zeroed == 0 else 0
+    bits = np.uint64(plan.position_bits)
     target = piece * (order.size + writes * num_weights) // pieces
     low, high = np.int64(0), num_weights
     while low < high:
@@ -180,56 +178,56 @@ def cut_rows(
 
 @jit
 def sum_pieces(
-    thread: int, found: int, taking_part: int, grad_like: Any, out_like: Any, operands: Any,
-    params: Any,
+    thread: int, found: int, taking_part: int, grad_like: Any, out_like: Any, call_address: int,
 ) -> None:  # fmt: skip
     """Sum and write pieces of the table, taking each by ticket."""
-    order = memory.entries(operands, params[at.ENTRIES], taking_part)
-    tickets = memory.words(operands, params[at.TICKETS], 1)
-    pieces, slices = params[at.PIECES], params[at.COLUMN_SLICES]
+    call, plan = memory.records(call_address)
+    order = memory.entries(call, plan.entries, taking_part)
+    tickets = memory.words(call, plan.tickets, 1)
+    pieces, slices = plan.pieces, plan.column_slices
     item = take_ticket(tickets, 0)
     while item < pieces * slices:
         piece, column_slice = item // slices, item % slices
-        row, first = cut_rows(piece, pieces, grad_like, operands, params, order)
-        end_row, end = cut_rows(piece + 1, pieces, grad_like, operands, params, order)
-        column, end_column = memory.chunk(column_slice, slices, params[at.D])
+        row, first = cut_rows(piece, pieces, grad_like, call, plan, order)
+        end_row, end = cut_rows(piece + 1, pieces, grad_like, call, plan, order)
+        column, end_column = memory.chunk(column_slice, slices, plan.columns)
         sum_piece(
-            thread, found, grad_like, out_like, operands, params, order,
+            thread, found, grad_like, out_like, call, plan, order,
             (row, end_row), (first, end), (column, end_column),
         )  # fmt: skip
         item = take_ticket(tickets, 0)
-    if operands[at.STREAMING] != 0:
+    if call.streaming != 0:
         fence()
 
 
 @jit
 def sum_piece(
-    thread: int, found: int, grad_like: Any, out_like: Any, operands: Any, params: Any, order: Any,
+    thread: int, found: int, grad_like: Any, out_like: Any, call: Any, plan: Any, order: Any,
     rows: Any, span: Any, columns: Any,
 ) -> None:  # fmt: skip
     """Sum and write the columns ``columns`` of the rows ``rows``, whose entries are ``span``.
 
     Rows without entries become zero, but where out is zero already or accumulated into.
     """
-    base = memory.private(params, thread, 0)
-    total = memory.doubles(operands, base + at.SUM, at.TILE)
-    part = memory.doubles(operands, base + at.PART, at.TILE)
-    buffer = memory.typed(operands, base + at.SOURCE, at.TILE, grad_like)
-    staged_address = operands[at.WORKSPACE] + base + at.STAGED
+    base = memory.private(plan, thread, 0)
+    total = memory.doubles(call, base + at.SUM, at.TILE)
+    part = memory.doubles(call, base + at.PART, at.TILE)
+    buffer = memory.typed(call, base + at.SOURCE, at.TILE, grad_like)
+    staged_address = call.workspace + base + at.STAGED
     staging = array_at(staged_address, at.STAGE, out_like)
-    hot = memory.words(operands, params[at.HOT], params[at.MAX_HOT] * HOT_WORDS)
-    bits = np.uint64(params[at.POSITION_BITS])
+    hot = memory.words(call, plan.hot, plan.max_hot * HOT_WORDS)
+    bits = np.uint64(plan.position_bits)
     mask = (np.uint64(1) << bits) - np.uint64(1)
-    streaming = operands[at.STREAMING] != 0
-    accumulating = operands[at.ACCUMULATE] != 0
-    zero_gaps = not accumulating and operands[at.ZEROED] == 0
+    streaming = call.streaming != 0
+    accumulating = call.accumulate != 0
+    zero_gaps = not accumulating and call.zeroed == 0
     first_column, end_column = columns
     width = end_column - first_column
-    whole = width == params[at.D]
+    whole = width == plan.columns
     ahead = rows_ahead(grad_like, width)
     next_hot = 0
     row, end_row = rows
-    place, staged = elements.out_address(operands, row, first_column), np.int64(0)
+    place, staged = elements.out_address(call, row, first_column), np.int64(0)
     first, end = span
     while row < end_row:
         touched = np.int64(order[first] >> bits) if first < end else end_row
@@ -238,7 +236,7 @@ def sum_piece(
                 if streaming:
                     stage.flush(staging, staged_address, place, staged, stage.LAST)
                     place, staged = (
-                        elements.out_address(operands, touched, first_column),
+                        elements.out_address(call, touched, first_column),
                         np.int64(0),
                     )
             elif streaming and whole:
@@ -246,7 +244,7 @@ def sum_piece(
                     staging, staged_address, place, staged, (touched - row) * width
                 )
             else:
-                elements.store_zeros(out_like, operands, row, touched, first_column, width)
+                elements.store_zeros(out_like, call, row, touched, first_column, width)
             row = touched
             continue
         last = first + 1
@@ -254,31 +252,31 @@ def sum_piece(
             last += 1
         count = last - first
         which = -1
-        if count >= params[at.CUT] and found > 0:
+        if count >= plan.cut and found > 0:
             while hot[next_hot * HOT_WORDS] < row:
                 next_hot += 1
             which = next_hot
         if streaming and not whole:
-            place = elements.out_address(operands, row, first_column)
+            place = elements.out_address(call, row, first_column)
         for column in range(first_column, end_column, at.TILE):
             size = min(at.TILE, end_column - column)
             if which >= 0:
-                add_hot_blocks(which, operands, params, total, column, size)
-            elif count >= params[at.CUT]:
+                add_hot_blocks(which, call, plan, total, column, size)
+            elif count >= plan.cut:
                 sum_blocks(
-                    grad_like, operands, params, order, first, last, mask, ahead, total, part,
+                    grad_like, call, plan, order, first, last, mask, ahead, total, part,
                     column, size, buffer,
                 )  # fmt: skip
             else:
                 sum_entries(
-                    grad_like, operands, order, first, last, mask, ahead, total, column, size,
+                    grad_like, call, order, first, last, mask, ahead, total, column, size,
                     buffer,
                 )  # fmt: skip
-            if params[at.SCALE] != 0:
+            if plan.scale != 0:
                 for j in range(size):
                     total[j] /= count
             if accumulating:
-                elements.add_old(out_like, operands, row, column, size, total)
+                elements.add_old(out_like, call, row, column, size, total)
             if streaming:
                 for j in range(size):
                     staging[staged + j] = narrow(total[j], out_like[0])
@@ -288,7 +286,7 @@ def sum_piece(
                     place += (staged - left) * out_like.itemsize
                     staged = left
             else:
-                elements.store(out_like, operands, row, column, size, total)
+                elements.store(out_like, call, row, column, size, total)
         if streaming and not whole:
             stage.flush(staging, staged_address, place, staged, stage.LAST)
             staged = np.int64(0)
@@ -299,14 +297,14 @@ def sum_piece(
 
 
 @kernel
-def gather(grad_like: Any, out_like: Any, taking_part: int, operands: Any, params: Any) -> None:
+def gather(grad_like: Any, out_like: Any, taking_part: int, call_address: int) -> None:
     """Sum the gradient by row over the first ``taking_part`` ordered entries, and write out."""
-    threads = params[at.THREADS]
-    found = find_hot(taking_part, operands, params)
+    threads = memory.threads_of(call_address)
+    found = find_hot(taking_part, call_address)
     if found > 0:
-        memory.reset_tickets(operands, params)
+        memory.reset_tickets(call_address)
         for thread in prange(threads):
-            sum_hot_blocks(np.int64(thread), found, taking_part, grad_like, operands, params)
-    memory.reset_tickets(operands, params)
+            sum_hot_blocks(np.int64(thread), found, taking_part, grad_like, call_address)
+    memory.reset_tickets(call_address)
     for thread in prange(threads):
-        sum_pieces(np.int64(thread), found, taking_part, grad_like, out_like, operands, params)
+        sum_pieces(np.int64(thread), found, taking_part, grad_like, out_like, call_address)

@@ -10,39 +10,48 @@ from numba_embed.kernels import layout as at
 from numba_embed.kernels.bits import array_at
 from numba_embed.runtime import jit, jit_inline
 
+_PLAN = np.zeros(1, at.PLAN)
+_CALL = np.zeros(1, at.CALL)
 _INT64 = np.zeros(1, np.int64)
 _UINT64 = np.zeros(1, np.uint64)
 _FLOAT64 = np.zeros(1, np.float64)
 
 
 @jit_inline
-def words(operands: Any, offset: int, length: int) -> Any:
+def records(call_address: int) -> Any:
+    """Return the call record at an address, and its plan's record."""
+    call = array_at(call_address, 1, _CALL)[0]
+    return call, array_at(call.plan, 1, _PLAN)[0]
+
+
+@jit_inline
+def words(call: Any, offset: int, length: int) -> Any:
     """Return ``length`` int64 at a byte offset of the workspace."""
-    return array_at(operands[at.WORKSPACE] + offset, length, _INT64)
+    return array_at(call.workspace + offset, length, _INT64)
 
 
 @jit_inline
-def entries(operands: Any, offset: int, length: int) -> Any:
+def entries(call: Any, offset: int, length: int) -> Any:
     """Return ``length`` uint64 at a byte offset of the workspace."""
-    return array_at(operands[at.WORKSPACE] + offset, length, _UINT64)
+    return array_at(call.workspace + offset, length, _UINT64)
 
 
 @jit_inline
-def doubles(operands: Any, offset: int, length: int) -> Any:
+def doubles(call: Any, offset: int, length: int) -> Any:
     """Return ``length`` float64 at a byte offset of the workspace."""
-    return array_at(operands[at.WORKSPACE] + offset, length, _FLOAT64)
+    return array_at(call.workspace + offset, length, _FLOAT64)
 
 
 @jit_inline
-def typed(operands: Any, offset: int, length: int, like: Any) -> Any:
+def typed(call: Any, offset: int, length: int, like: Any) -> Any:
     """Return ``length`` elements of the type of ``like`` at a byte offset of the workspace."""
-    return array_at(operands[at.WORKSPACE] + offset, length, like)
+    return array_at(call.workspace + offset, length, like)
 
 
 @jit_inline
-def private(params: Any, thread: int, buffer: int) -> int:
+def private(plan: Any, thread: int, buffer: int) -> int:
     """Return the byte offset of one of a thread's own buffers."""
-    return params[at.PRIVATE] + thread * params[at.PRIVATE_STRIDE] + buffer
+    return plan.private + thread * plan.private_stride + buffer
 
 
 @jit_inline
@@ -80,6 +89,14 @@ def lower_bound(order: Any, first: int, end: int, key: Any) -> int:
 
 
 @jit
-def reset_tickets(operands: Any, params: Any) -> None:
+def reset_tickets(call_address: int) -> None:
     """Start handing out pieces of work from 0 again. Between parallel phases only."""
-    words(operands, params[at.TICKETS], 1)[0] = 0
+    call, plan = records(call_address)
+    words(call, plan.tickets, 1)[0] = 0
+
+
+@jit
+def threads_of(call_address: int) -> int:
+    """Return the number of pieces that a parallel phase is cut into."""
+    _, plan = records(call_address)
+    return plan.threads
