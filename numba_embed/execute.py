@@ -26,12 +26,12 @@ rows that no index names are left alone. Smaller ones are recycled memory, to be
 
 Array = npt.NDArray[Any]
 
-_INDEX_LIKE: dict[np.dtype[Any], Array] = {
-    np.dtype(np.int32): np.zeros(1, np.int32),
-    np.dtype(np.int64): np.zeros(1, np.int64),
+_INDEX_LIKE: dict[np.dtype[Any], np.generic] = {
+    np.dtype(np.int32): np.int32(0),
+    np.dtype(np.int64): np.int64(0),
     # An unsigned index above 2**63 - 1 reads as a negative one, which is out of range as well.
-    np.dtype(np.uint64): np.zeros(1, np.int64),
-    np.dtype(np.float64): np.zeros(1, np.float64),
+    np.dtype(np.uint64): np.int64(0),
+    np.dtype(np.float64): np.float64(0),
 }
 
 
@@ -76,21 +76,20 @@ def execute(
     call["accumulate"], call["zeroed"] = accumulate, zeroed
     grad_like, out_like = plan.grad_format.like, plan.out_format.like
     in_tables = plan.order.by_position
-    taking_part = n
     if in_tables:
         counting = accumulate or plan.scale_grad_by_freq or report is not None
         launch(tables, plan.threads, counting, grad_like, out_like, row_like, address)
     else:
-        taking_part = launch(order, plan.threads, row_like, address)
-        launch(gather, plan.threads, grad_like, out_like, taking_part, address)
+        launch(order, plan.threads, row_like, address)
+        launch(gather, plan.threads, grad_like, out_like, address)
     if report is not None:
-        _fill(report, plan, in_tables, int(taking_part), address)
+        _fill(report, plan, in_tables, address)
     return out
 
 
 def _index_operand(
     plan: BackwardPlan, indices: Array, scratch: npt.NDArray[np.uint8]
-) -> tuple[Array, Array]:
+) -> tuple[np.generic, Array]:
     """Return the kernel's element type and a contiguous native array of it.
 
     Other dtypes, byte orders and strides are copied as eight-byte words into the workspace.
@@ -143,11 +142,9 @@ def _describe_out(call: npt.NDArray[np.void], out: Array, form: Format) -> None:
     )
 
 
-def _fill(
-    report: RunReport, plan: BackwardPlan, in_tables: bool, taking_part: int, address: int
-) -> None:
+def _fill(report: RunReport, plan: BackwardPlan, in_tables: bool, address: int) -> None:
     """Fill a report with what the kernels counted: one entry per core that owns rows."""
     first_core = 0 if plan.num_weights >= plan.core_num else plan.core_num - 1
     lookups = np.zeros(plan.core_num - first_core, np.int64)
-    count_per_core.serial(in_tables, taking_part, first_core, lookups, address)
+    count_per_core.serial(in_tables, first_core, lookups, address)
     report._fill(plan.core_num, first_core, lookups)

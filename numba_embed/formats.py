@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,13 +19,13 @@ class Format:
     itemsize
         Bytes of an element.
     like
-        One zero element of the type that stands for the format inside kernels: Numba has no float16
-        or bfloat16 on the CPU, so uint16 is float16 and int16 is bfloat16 (bit patterns).
+        A zero of the type that stands for the format inside kernels: Numba has no float16 or
+        bfloat16 on the CPU, so uint16 is float16 and int16 is bfloat16 (bit patterns).
     """
 
     name: str
     itemsize: int
-    like: npt.NDArray[Any]
+    like: np.generic
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -40,10 +39,10 @@ class Format:
         return bfloat16_dtype() if self.name == "bfloat16" else np.dtype(self.name)
 
 
-FLOAT16 = Format("float16", 2, np.zeros(1, np.uint16))
-BFLOAT16 = Format("bfloat16", 2, np.zeros(1, np.int16))
-FLOAT32 = Format("float32", 4, np.zeros(1, np.float32))
-FLOAT64 = Format("float64", 8, np.zeros(1, np.float64))
+FLOAT16 = Format("float16", 2, np.uint16(0))
+BFLOAT16 = Format("bfloat16", 2, np.int16(0))
+FLOAT32 = Format("float32", 4, np.float32(0))
+FLOAT64 = Format("float64", 8, np.float64(0))
 
 _BY_DTYPE = {np.dtype(f.name): f for f in (FLOAT16, FLOAT32, FLOAT64)}
 _BY_NAME = {f.name: f for f in (FLOAT16, BFLOAT16, FLOAT32, FLOAT64)}

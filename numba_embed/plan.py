@@ -180,8 +180,8 @@ class BackwardPlan:
         return self._laid_out[0].ctypes.data
 
     @property
-    def row_like(self) -> npt.NDArray[np.uint32] | npt.NDArray[np.uint64]:
-        """One zero of the type that holds a checked row."""
+    def row_like(self) -> np.uint32 | np.uint64:
+        """A zero of the type that holds a checked row."""
         return _NARROW_ROW if self.num_weights < 1 << 32 else _WIDE_ROW
 
     @cached_property
@@ -211,8 +211,7 @@ class BackwardPlan:
         )
 
 
-_NARROW_ROW = np.zeros(1, np.uint32)
-_WIDE_ROW = np.zeros(1, np.uint64)
+_NARROW_ROW, _WIDE_ROW = np.uint32(0), np.uint64(0)
 
 
 def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:

@@ -1,29 +1,31 @@
-"""Intrinsics and number formats: raw memory, conversions, streaming stores, tickets.
+"""Number formats in LLVM: widening to float64 and rounding back, one element or eight at a time.
 
 All differences between dtypes live in `widen` and `narrow`. Inside kernels the element type names
 the format: float32 and float64 are themselves, **uint16 is float16** and **int16 is bfloat16** (bit
 patterns: Numba has neither type on the CPU).
+
+The code is written for LLVM directly, for a scalar or a vector of lanes alike: Numba offers no
+vectors, and compiling these loops from Python costs seconds.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import llvmlite.binding
-import numpy as np
 from llvmlite import ir
-from numba import config, extending, types
-from numba.core import cgutils
-from numba.np.arrayobj import populate_array
+from numba import config, types
 
-from numba_embed.runtime import JIT_OPTIONS, jit
+I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 
-intrinsic: Any = extending.intrinsic
-overload: Any = extending.overload
+ELEMENT = {types.uint16: I16, types.int16: I16, types.float32: FLOAT, types.float64: DOUBLE}
+"""How an element of each format lies in memory."""
 
-LINE = 64
-"""Bytes of a cache line, the unit of streaming stores."""
+SIXTEEN_BITS = {types.uint16: (10, 15), types.int16: (7, 127)}
+"""Mantissa bits and exponent bias of the formats that the hardware does not round to."""
+
+DOUBLE_BIAS, DOUBLE_MANTISSA = 1023, 52
 
 
 def _has_f16c() -> bool:
@@ -36,229 +38,102 @@ def _has_f16c() -> bool:
 
 HAS_F16C = _has_f16c()
 
-# --- raw memory -----------------------------------------------------------------------------------
+
+def lanes_of(scalar: Any, lanes: int) -> Any:
+    """Return the type of ``lanes`` numbers of a scalar type."""
+    return scalar if lanes == 1 else ir.VectorType(scalar, lanes)
 
 
-@intrinsic
-def array_at(typingctx: Any, address: Any, length: Any, like: Any) -> Any:
-    """Return a C-contiguous view of ``length`` elements of the type of ``like`` at an address.
+def constant(scalar: Any, value: Any, lanes: int) -> Any:
+    """Return a constant in every lane."""
+    if lanes == 1:
+        return ir.Constant(scalar, value)
+    return ir.Constant(lanes_of(scalar, lanes), [ir.Constant(scalar, value)] * lanes)
 
-    What `numba.carray` does, without a compilation per call site.
+
+def widen(builder: Any, element: Any, value: Any, lanes: int) -> Any:
+    """Emit the exact conversion of elements of a format to float64."""
+    if element == types.float64:
+        return value
+    double = lanes_of(DOUBLE, lanes)
+    if element == types.float32:
+        return builder.fpext(value, double)
+    if element == types.int16:  # bfloat16 is the upper half of a float32
+        upper = builder.shl(builder.zext(value, lanes_of(I32, lanes)), constant(I32, 16, lanes))
+        return builder.fpext(builder.bitcast(upper, lanes_of(FLOAT, lanes)), double)
+    if HAS_F16C:
+        half = builder.bitcast(value, lanes_of(HALF, lanes))
+        return builder.fpext(builder.fpext(half, lanes_of(FLOAT, lanes)), double)
+    return _widen_half(builder, value, lanes)
+
+
+def _widen_half(builder: Any, value: Any, lanes: int) -> Any:
+    """Emit float16 -> float64 in integer code, by selection instead of branches."""
+
+    def number(bits: int) -> Any:
+        return constant(I64, bits, lanes)
+
+    double = lanes_of(DOUBLE, lanes)
+    bits = builder.zext(value, lanes_of(I64, lanes))
+    magnitude = builder.and_(bits, number(0x7FFF))
+    sign = builder.shl(builder.and_(bits, number(0x8000)), number(48))
+    shifted = builder.shl(magnitude, number(42))
+    normal = builder.add(shifted, number((DOUBLE_BIAS - 15) << DOUBLE_MANTISSA))
+    special = builder.or_(shifted, number(0x7FF << DOUBLE_MANTISSA))
+    quanta = builder.fmul(builder.sitofp(magnitude, double), constant(DOUBLE, 2.0**-24, lanes))
+    subnormal = builder.bitcast(quanta, lanes_of(I64, lanes))
+    small = builder.icmp_unsigned("<", magnitude, number(0x0400))
+    large = builder.icmp_unsigned(">=", magnitude, number(0x7C00))
+    result = builder.select(small, subnormal, builder.select(large, special, normal))
+    return builder.bitcast(builder.or_(result, sign), double)
+
+
+def narrow(builder: Any, element: Any, value: Any, lanes: int) -> Any:
+    """Emit the conversion of float64 to a format: one rounding, to nearest even.
+
+    Every NaN becomes one canonical quiet NaN.
     """
-    array = types.Array(like.dtype, 1, "C")
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        view = context.make_array(array)(context, builder)
-        itemsize = context.get_constant(types.intp, context.get_abi_sizeof(_data_type(context)))
-        populate_array(
-            view,
-            data=builder.inttoptr(args[0], _data_type(context).as_pointer()),
-            shape=(args[1],),
-            strides=(itemsize,),
-            itemsize=itemsize,
-            meminfo=None,
-        )
-        return view._getvalue()
-
-    def _data_type(context: Any) -> Any:
-        return context.get_data_type(array.dtype)
-
-    return array(types.int64, types.int64, like), codegen
+    nan = builder.fcmp_unordered("uno", value, value)
+    if element in SIXTEEN_BITS:
+        return _narrow_to_16_bits(builder, element, value, nan, lanes)
+    if element == types.float32:
+        value = builder.fptrunc(value, lanes_of(FLOAT, lanes))
+    return builder.select(nan, constant(ELEMENT[element], float("nan"), lanes), value)
 
 
-@intrinsic
-def prefetch(typingctx: Any, address: Any) -> Any:
-    """Ask for the cache line at ``address``, to be read soon. Any address is harmless."""
+def _narrow_to_16_bits(builder: Any, element: Any, value: Any, nan: Any, lanes: int) -> Any:
+    """Emit the rounding of float64 to a 16-bit format, in integer code, by selection.
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        i32 = ir.IntType(32)
-        function = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, i32, i32, i32]),
-            "llvm.prefetch.p0" if _opaque_pointers() else "llvm.prefetch.p0i8",
-        )
-        pointer = builder.inttoptr(args[0], cgutils.voidptr_t)
-        builder.call(function, [pointer, i32(0), i32(3), i32(1)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), codegen
-
-
-def _opaque_pointers() -> bool:
-    return llvmlite.binding.llvm_version_info[0] >= 15
-
-
-@intrinsic
-def stream_line(typingctx: Any, destination: Any, source: Any) -> Any:
-    """Copy a line past the caches, between addresses; ``destination`` is aligned to LINE.
-
-    Weakly ordered: `fence` before another thread may read.
+    The hardware has no such conversion, and one by way of float32 would round twice. Below the
+    smallest normal number a float64 addition does the rounding: the sum with 2**52 quanta of the
+    format keeps whole quanta only.
     """
+    mantissa, bias = SIXTEEN_BITS[element]
+    shift = DOUBLE_MANTISSA - mantissa
+    infinity = (1 << 15) - (1 << mantissa)
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        line = ir.VectorType(ir.FloatType(), LINE // 4).as_pointer()
-        value = builder.load(builder.inttoptr(args[1], line), align=1)
-        store = builder.store(value, builder.inttoptr(args[0], line), align=LINE)
-        one = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
-        store.set_metadata("nontemporal", one)
-        return context.get_dummy_value()
+    def number(bits: int) -> Any:
+        return constant(I64, bits, lanes)
 
-    return types.void(types.int64, types.int64), codegen
+    integers, doubles = lanes_of(I64, lanes), lanes_of(DOUBLE, lanes)
+    bits = builder.bitcast(value, integers)
+    sign = builder.and_(builder.lshr(bits, number(48)), number(0x8000))
+    magnitude = builder.and_(bits, number((1 << 63) - 1))
 
+    # Normal numbers: round the mantissa to even, then move the exponent to the format's bias. A
+    # carry out of the mantissa is right as it is; what overflows becomes infinity.
+    even = builder.and_(builder.lshr(magnitude, number(shift)), number(1))
+    rounded = builder.add(builder.add(magnitude, number((1 << (shift - 1)) - 1)), even)
+    rebased = builder.sub(rounded, number((DOUBLE_BIAS - bias) << DOUBLE_MANTISSA))
+    normal = builder.lshr(rebased, number(shift))
+    over = builder.icmp_signed(">", normal, number(infinity))
+    normal = builder.select(over, number(infinity), normal)
 
-@intrinsic
-def fence(typingctx: Any) -> Any:
-    """Order all earlier stores, streaming ones included, before all later ones."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.fence("seq_cst")
-        return context.get_dummy_value()
-
-    return types.void(), codegen
-
-
-@intrinsic
-def take_ticket(typingctx: Any, counters: Any, index: Any) -> Any:
-    """Return ``counters[index]`` and add one to it, atomically: the next piece of work."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        one = ir.Constant(ir.IntType(64), 1)
-        return builder.atomic_rmw("add", builder.gep(data, [args[1]]), one, "monotonic")
-
-    return types.int64(counters, types.int64), codegen
-
-
-# --- number formats -------------------------------------------------------------------------------
-
-_INTEGER_OF = {types.float32: types.uint32, types.float64: types.uint64}
-
-
-@intrinsic
-def bits_of(typingctx: Any, value: Any) -> Any:
-    """Return the bit pattern of a float32 or float64."""
-    integer = _INTEGER_OF[value]
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], context.get_value_type(signature.return_type))
-
-    return integer(value), codegen
-
-
-@intrinsic
-def float64_of(typingctx: Any, bits: Any) -> Any:
-    """Return the float64 that has this bit pattern."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.DoubleType())
-
-    return types.float64(types.uint64), codegen
-
-
-@intrinsic
-def byteswap(typingctx: Any, value: Any) -> Any:
-    """Reverse the bytes of an element of any format."""
-    width = {types.float64: 64, types.float32: 32}.get(value, 16)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        integer = ir.IntType(width)
-        function = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(integer, [integer]), f"llvm.bswap.i{width}"
-        )
-        swapped = builder.call(function, [builder.bitcast(args[0], integer)])
-        return builder.bitcast(swapped, context.get_value_type(signature.return_type))
-
-    return value(value), codegen
-
-
-@intrinsic
-def _half_to_float_f16c(typingctx: Any, bits: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
-
-    return types.float32(types.uint16), codegen
-
-
-@jit
-def _half_to_double_integer(bits: Any) -> Any:
-    """Convert a float16 pattern without branches, so that the loop around it is vectorised."""
-    magnitude = np.uint64(bits) & np.uint64(0x7FFF)
-    sign = (np.uint64(bits) & np.uint64(0x8000)) << np.uint64(48)
-    normal = (magnitude << np.uint64(42)) + np.uint64((1023 - 15) << 52)
-    special = (magnitude << np.uint64(42)) | np.uint64(0x7FF << 52)
-    subnormal = bits_of(np.float64(np.int64(magnitude)) * 2.0**-24)
-    pattern = normal
-    if magnitude < np.uint64(0x0400):
-        pattern = subnormal
-    if magnitude >= np.uint64(0x7C00):
-        pattern = special
-    return float64_of(pattern | sign)
-
-
-def widen(value: Any) -> float:
-    """Return an element as float64, exactly. Kernels only: see the overload."""
-    raise TypeError("widen is for use inside kernels")
-
-
-@overload(widen, jit_options=JIT_OPTIONS, strict=False)
-def _overload_widen(value: Any) -> Any:
-    if value == types.uint16 and HAS_F16C:
-        return lambda value: np.float64(_half_to_float_f16c(value))
-    if value == types.uint16:
-        return lambda value: _half_to_double_integer(value)
-    if value == types.int16:  # bfloat16 is the upper half of a float32
-        return lambda value: np.float64(_float32_of(np.uint32(np.uint16(value)) << np.uint32(16)))
-    return lambda value: np.float64(value)
-
-
-@intrinsic
-def _float32_of(typingctx: Any, bits: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.FloatType())
-
-    return types.float32(types.uint32), codegen
-
-
-@jit
-def _round_to_16_bits(value: Any, mantissa: Any, bias: Any) -> Any:
-    """Round a float64 once, to nearest even, to a 16-bit format; return its pattern (uint64).
-
-    Integer code without branches: the hardware has no such conversion, and one by way of float32
-    would round twice. Below the smallest normal number a float64 addition does the rounding: the
-    sum with 2**52 quanta keeps whole quanta only.
-    """
-    pattern = bits_of(value)
-    sign = (pattern >> np.uint64(48)) & np.uint64(0x8000)
-    magnitude = pattern & np.uint64(0x7FFF_FFFF_FFFF_FFFF)
-    shift = np.uint64(52 - mantissa)
-    even = (magnitude >> shift) & np.uint64(1)
-    # Numbers below the smallest normal wrap around here; the other branch is selected for them.
-    rebased = magnitude - (np.uint64(1023 - bias) << np.uint64(52))
-    normal = (rebased + ((np.uint64(1) << (shift - np.uint64(1))) - np.uint64(1)) + even) >> shift
-    infinity = np.uint64(0x7FFF) >> np.uint64(mantissa) << np.uint64(mantissa)
-    normal = min(normal, infinity)
-    quanta = float64_of(np.uint64(1023 + 52 + 1 - bias - mantissa) << np.uint64(52))
-    subnormal = bits_of(float64_of(magnitude) + quanta) - bits_of(quanta)
-    result = normal
-    if magnitude < (np.uint64(1024 - bias) << np.uint64(52)):
-        result = subnormal
-    result |= sign
-    if magnitude > np.uint64(0x7FF << 52):
-        result = infinity | (np.uint64(1) << np.uint64(mantissa - 1))
-    return result
-
-
-def narrow(value: float, like: Any) -> Any:
-    """Return a float64 rounded once to the format of ``like``; every NaN as one canonical NaN."""
-    raise TypeError("narrow is for use inside kernels")
-
-
-@overload(narrow, jit_options=JIT_OPTIONS, strict=False)
-def _overload_narrow(value: Any, like: Any) -> Any:
-    if like == types.uint16:
-        return lambda value, like: np.uint16(_round_to_16_bits(value, 10, 15))
-    if like == types.int16:
-        return lambda value, like: np.int16(np.uint16(_round_to_16_bits(value, 7, 127)))
-    if like == types.float32:
-        return lambda value, like: np.float32(np.nan) if math.isnan(value) else np.float32(value)
-    return lambda value, like: np.nan if math.isnan(value) else value
+    quanta = number((DOUBLE_BIAS + DOUBLE_MANTISSA + 1 - bias - mantissa) << DOUBLE_MANTISSA)
+    total = builder.fadd(builder.bitcast(magnitude, doubles), builder.bitcast(quanta, doubles))
+    subnormal = builder.sub(builder.bitcast(total, integers), quanta)
+    smallest_normal = number((DOUBLE_BIAS + 1 - bias) << DOUBLE_MANTISSA)
+    small = builder.icmp_signed("<", magnitude, smallest_normal)
+    result = builder.or_(builder.select(small, subnormal, normal), sign)
+    result = builder.select(nan, number(infinity | (1 << (mantissa - 1))), result)
+    return builder.trunc(result, lanes_of(I16, lanes))

@@ -12,18 +12,22 @@ from typing import Any
 
 import numpy as np
 from numba import prange, types
+from numba.extending import overload as _overload
 
 from numba_embed.kernels import layout as at
 from numba_embed.kernels import memory
-from numba_embed.kernels.bits import array_at, overload, take_ticket
+from numba_embed.kernels.memory import array_at, take_ticket
 from numba_embed.kernels.sort import order_bucket
 from numba_embed.runtime import JIT_OPTIONS, jit, jit_inline, kernel
+
+overload: Any = _overload
 
 OUT_OF_RANGE = -1
 NOT_AN_INTEGER = -2
 NONE_BAD = -1
 
-_UINT32 = np.zeros(1, np.uint32)
+BUCKET_GROUPS = 64
+"""Groups of buckets per thread, the unit in which threads take buckets."""
 
 
 def as_row(index: Any, num_weights: int) -> int:
@@ -77,25 +81,26 @@ def bucket_map(plan: Any) -> Any:
     )
 
 
-@jit
+@jit_inline
 def bucket_of(row: int, mapping: Any) -> int:
     """Return the bucket that holds a row."""
     last_start, outer_rows, slices, last_base, per_outer, per_width, per_last = mapping
     if row >= last_start:
-        return last_base + divide(row - last_start, per_last)
-    outer = divide(row, per_outer)
-    if slices == 1:
-        return outer
-    return outer * slices + divide(row - outer * outer_rows, per_width)
+        bucket = last_base + divide(row - last_start, per_last)
+    else:
+        bucket = divide(row, per_outer)
+        if slices > 1:
+            inner = divide(row - bucket * outer_rows, per_width)
+            bucket = bucket * slices + inner
+    return bucket
 
 
-@jit_inline
+@jit
 def bucket_rows(bucket: int, plan: Any) -> tuple[int, int]:
     """Return the half-open range of rows of a bucket: the inverse of `bucket_of`."""
     if bucket >= plan.last_base:
-        width = plan.last_width
-        first = plan.last_start + (bucket - plan.last_base) * width
-        return first, min(first + width, plan.num_weights)
+        first = plan.last_start + (bucket - plan.last_base) * plan.last_width
+        return first, min(first + plan.last_width, plan.num_weights)
     outer, inner = bucket // plan.slices, bucket % plan.slices
     first = outer * plan.outer_rows + inner * plan.width
     limit = min((outer + 1) * plan.outer_rows, plan.last_start)
@@ -108,19 +113,20 @@ def check_chunk(thread: int, index_like: Any, row_like: Any, call_address: int) 
 
     Positions that take no part (padding, and out of range where that is dropped) are stored as the
     largest value of the row type. Writes the chunk's rows, the thread's line of the histogram and
-    its entry of bad: the first bad position of the chunk, or NONE_BAD.
+    its entry of ``bad``: the first bad position of the chunk, or NONE_BAD.
     """
     call, plan = memory.records(call_address)
     size, num_weights, padding = plan.num_positions, plan.num_weights, plan.padding
     dropping = plan.dropping != 0
     indices = array_at(call.indices, size, index_like)
-    rows = memory.typed(call, plan.entries, size, row_like)
+    rows = array_at(call.workspace + plan.entries, size, row_like)
     buckets = plan.buckets
-    counts = memory.words(call, plan.histogram + thread * buckets * 8, buckets)
-    memory.clear(counts, 0, buckets)
+    counts = memory.words(call.workspace + plan.histogram + thread * buckets * 8, buckets)
+    for bucket in range(buckets):
+        counts[bucket] = 0
     mapping = bucket_map(plan)
-    none = ~row_like[0]
-    bad = memory.words(call, plan.bad, plan.threads)
+    none = ~row_like
+    bad = memory.words(call.workspace + plan.bad, plan.threads)
     bad[thread] = NONE_BAD
     first, end = memory.chunk(thread, plan.threads, size)
     for position in range(first, end):
@@ -142,7 +148,7 @@ def check_chunk(thread: int, index_like: Any, row_like: Any, call_address: int) 
 def first_bad(call_address: int) -> int:
     """Return the first bad position of all chunks, or NONE_BAD."""
     call, plan = memory.records(call_address)
-    bad = memory.words(call, plan.bad, plan.threads)
+    bad = memory.words(call.workspace + plan.bad, plan.threads)
     for thread in range(plan.threads):
         if bad[thread] != NONE_BAD:
             return bad[thread]
@@ -161,15 +167,15 @@ def check(index_like: Any, row_like: Any, call_address: int) -> int:
 
 
 @jit
-def prefix_buckets(call_address: int) -> int:
-    """Turn the histogram into each thread's first place in each bucket; fill bucket_start.
+def prefix_buckets(call_address: int) -> None:
+    """Turn the histogram into each thread's first place in each bucket; fill ``bucket_start``.
 
-    Returns how many positions take part.
+    Notes in the call how many positions take part.
     """
     call, plan = memory.records(call_address)
     buckets, threads = plan.buckets, plan.threads
-    histogram = memory.words(call, plan.histogram, threads * buckets)
-    start = memory.words(call, plan.bucket_start, buckets + 1)
+    histogram = memory.words(call.workspace + plan.histogram, threads * buckets)
+    start = memory.words(call.workspace + plan.bucket_start, buckets + 1)
     running = 0
     for bucket in range(buckets):
         start[bucket] = running
@@ -179,77 +185,79 @@ def prefix_buckets(call_address: int) -> int:
             histogram[place] = running
             running += count
     start[buckets] = running
-    return running
+    call.taking_part = running
 
 
 @jit
 def scatter_chunk(thread: int, row_like: Any, call_address: int) -> None:
     """Send the positions of one thread's chunk to their buckets, in stream order.
 
-    Writes the places of scattered that the prefix gave to this thread, and no others.
+    Writes the places of ``scattered`` that the prefix gave to this thread, and no others.
     """
     call, plan = memory.records(call_address)
     size, buckets = plan.num_positions, plan.buckets
-    rows = memory.typed(call, plan.entries, size, row_like)
-    scattered = memory.entries(call, plan.scattered, size)
-    place = memory.words(call, plan.histogram + thread * buckets * 8, buckets)
+    rows = array_at(call.workspace + plan.entries, size, row_like)
+    scattered = memory.entries(call.workspace + plan.scattered, size)
+    places = memory.words(call.workspace + plan.histogram + thread * buckets * 8, buckets)
     bits = np.uint64(plan.position_bits)
     mapping = bucket_map(plan)
-    none = ~row_like[0]
+    none = ~row_like
     first, end = memory.chunk(thread, plan.threads, size)
     for position in range(first, end):
         row = rows[position]
         if row != none:
             bucket = bucket_of(np.int64(row), mapping)
-            scattered[place[bucket]] = (np.uint64(row) << bits) | np.uint64(position)
-            place[bucket] += 1
+            place = places[bucket]
+            places[bucket] = place + 1
+            scattered[place] = (np.uint64(row) << bits) | np.uint64(position)
 
 
 @jit
 def order_buckets(thread: int, call_address: int) -> None:
-    """Order bucket after bucket, taking each by ticket. Writes the bucket's range of entries."""
+    """Order bucket after bucket, taking groups by ticket. Writes their ranges of ``entries``."""
     call, plan = memory.records(call_address)
-    size, buckets = plan.num_positions, plan.buckets
-    scattered = memory.entries(call, plan.scattered, size)
-    ordered = memory.entries(call, plan.entries, size)
-    start = memory.words(call, plan.bucket_start, buckets + 1)
-    tickets = memory.words(call, plan.tickets, 1)
-    frequency = memory.typed(
-        call, memory.private(plan, thread, at.FREQUENCY), plan.counters, _UINT32
-    )
-    bits = np.uint64(plan.position_bits)
-    groups = min(buckets, 64 * plan.threads)
-    group = take_ticket(tickets, 0)
+    buckets = plan.buckets
+    start = memory.words(call.workspace + plan.bucket_start, buckets + 1)
+    frequency = memory.private(call, plan, thread) + at.FREQUENCY
+    groups = min(buckets, BUCKET_GROUPS * plan.threads)
+    group = take_ticket(call.workspace + plan.tickets)
     while group < groups:
         first_bucket, end_bucket = memory.chunk(group, groups, buckets)
         for bucket in range(first_bucket, end_bucket):
             first, end = start[bucket], start[bucket + 1]
             if end > first:
                 row, end_row = bucket_rows(bucket, plan)
-                order_bucket(scattered, ordered, first, end, row, end_row - row, bits, frequency)
-        group = take_ticket(tickets, 0)
+                order_bucket(
+                    call.workspace + plan.scattered + first * 8,
+                    call.workspace + plan.entries + first * 8,
+                    end - first,
+                    row,
+                    end_row - row,
+                    plan.position_bits,
+                    frequency,
+                    plan.counters,
+                )
+        group = take_ticket(call.workspace + plan.tickets)
 
 
 @kernel
-def order(row_like: Any, call_address: int) -> int:
-    """Order the positions by row, stably. Returns how many take part.
+def order(row_like: Any, call_address: int) -> None:
+    """Order the positions by row, stably.
 
-    Afterwards entries holds that many entries ``row << position_bits | position``, ascending.
+    Afterwards ``entries`` holds ``taking_part`` entries ``row << position_bits | position``,
+    ascending.
     """
     threads = memory.threads_of(call_address)
-    taking_part = prefix_buckets(call_address)
+    prefix_buckets(call_address)
     for thread in prange(threads):
         scatter_chunk(np.int64(thread), row_like, call_address)
     memory.reset_tickets(call_address)
     for thread in prange(threads):
         order_buckets(np.int64(thread), call_address)
-    return taking_part
 
 
 @kernel
-def count_per_core(
-    in_tables: bool, taking_part: int, first_core: int, lookups: Any, call_address: int
-) -> None:
+def count_per_core(in_tables: bool, first_core: int, lookups: Any, call_address: int) -> None:
     """Add up the look-ups that were counted, by core; ``lookups[0]`` is ``first_core``'s.
 
     From the frequencies of the partial tables, or from the ordered entries. Serial only.
@@ -258,13 +266,13 @@ def count_per_core(
     core_rows = max(1, plan.core_rows)
     if in_tables:
         num_weights, blocks = plan.num_weights, plan.blocks
-        counts = memory.words(call, plan.table_counts, blocks * num_weights)
+        counts = memory.words(call.workspace + plan.table_counts, blocks * num_weights)
         for place in range(blocks * num_weights):
             core = min((place % num_weights) // core_rows - first_core, lookups.size - 1)
             lookups[max(core, 0)] += counts[place]
         return
-    order = memory.entries(call, plan.entries, taking_part)
+    order = memory.entries(call.workspace + plan.entries, call.taking_part)
     bits = np.uint64(plan.position_bits)
-    for place in range(taking_part):
+    for place in range(call.taking_part):
         core = min(np.int64(order[place] >> bits) // core_rows - first_core, lookups.size - 1)
         lookups[max(core, 0)] += 1

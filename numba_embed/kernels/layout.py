@@ -80,6 +80,7 @@ CALL = np.dtype(
             "accumulate",  # 1: add to what out holds
             "zeroed",  # 1: out is known to be zero
             "streaming",  # 1: out is C-contiguous and larger than the caches
+            "taking_part",  # entries of the order, known after the counting
             "grad_dims",  # leading dimensions of grad after merging, at most 7
         ),
         ("grad_shape", np.int64, (7,)),

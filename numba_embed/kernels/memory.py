@@ -1,71 +1,174 @@
-"""Views of the workspace, and the cutting of work among threads."""
+"""Raw memory: views, streaming stores, prefetch, tickets, and the cutting of work."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import llvmlite.binding
+import numba
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.np.arrayobj import populate_array
 
 from numba_embed.kernels import layout as at
-from numba_embed.kernels.bits import array_at
+from numba_embed.kernels.rows import intrinsic
 from numba_embed.runtime import jit, jit_inline
 
-_PLAN = np.zeros(1, at.PLAN)
-_CALL = np.zeros(1, at.CALL)
-_INT64 = np.zeros(1, np.int64)
-_UINT64 = np.zeros(1, np.uint64)
-_FLOAT64 = np.zeros(1, np.float64)
+LINE = 64
+"""Bytes of a cache line, the unit of streaming stores."""
+
+_OPAQUE_POINTERS = llvmlite.binding.llvm_version_info[0] >= 15
+
+
+@intrinsic
+def array_at(typingctx: Any, address: Any, length: Any, like: Any) -> Any:
+    """Return a C-contiguous view of ``length`` elements of the type of ``like`` at an address.
+
+    What `numba.carray` does, without a compilation per call site.
+    """
+    array = types.Array(like, 1, "C")
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data_type = context.get_data_type(like)
+        view = context.make_array(array)(context, builder)
+        itemsize = context.get_constant(types.intp, context.get_abi_sizeof(data_type))
+        populate_array(
+            view,
+            data=builder.inttoptr(args[0], data_type.as_pointer()),
+            shape=(args[1],),
+            strides=(itemsize,),
+            itemsize=itemsize,
+            meminfo=None,
+        )
+        return view._getvalue()
+
+    return array(types.int64, types.int64, like), codegen
+
+
+def _record_intrinsic(dtype: np.dtype[np.void]) -> Any:
+    """Return an intrinsic that reads an address as a record of this dtype."""
+    record = numba.from_dtype(dtype)
+
+    @intrinsic
+    def record_at(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.inttoptr(args[0], context.get_value_type(record))
+
+        return record(types.int64), codegen
+
+    return record_at
+
+
+_plan_at = _record_intrinsic(at.PLAN)
+_call_at = _record_intrinsic(at.CALL)
+
+
+@intrinsic
+def prefetch(typingctx: Any, address: Any) -> Any:
+    """Ask for the cache line at ``address``, to be read soon. Any address is harmless."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        i32 = ir.IntType(32)
+        function = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, i32, i32, i32]),
+            "llvm.prefetch.p0" if _OPAQUE_POINTERS else "llvm.prefetch.p0i8",
+        )
+        pointer = builder.inttoptr(args[0], cgutils.voidptr_t)
+        builder.call(function, [pointer, i32(0), i32(3), i32(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+@intrinsic
+def stream_line(typingctx: Any, destination: Any, source: Any) -> Any:
+    """Copy a line past the caches, between addresses; ``destination`` is aligned to LINE.
+
+    Weakly ordered: `fence` before another thread may read.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        line = ir.VectorType(ir.FloatType(), LINE // 4).as_pointer()
+        value = builder.load(builder.inttoptr(args[1], line), align=1)
+        store = builder.store(value, builder.inttoptr(args[0], line), align=LINE)
+        one = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
+        store.set_metadata("nontemporal", one)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def fence(typingctx: Any) -> Any:
+    """Order all earlier stores, streaming ones included, before all later ones."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
+def copy_bytes(typingctx: Any, target: Any, source: Any, size: Any) -> Any:
+    """Copy bytes between addresses that do not overlap, or overlap wholly."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target, source = (builder.inttoptr(arg, cgutils.voidptr_t) for arg in args[:2])
+        cgutils.raw_memmove(builder, target, source, args[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def clear_bytes(typingctx: Any, target: Any, size: Any) -> Any:
+    """Set bytes at an address to zero."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        cgutils.memset(builder, builder.inttoptr(args[0], cgutils.voidptr_t), args[1], 0)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def take_ticket(typingctx: Any, address: Any) -> Any:
+    """Return the int64 at an address and add one to it, atomically: the next piece of work."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
+        return builder.atomic_rmw("add", pointer, ir.Constant(ir.IntType(64), 1), "monotonic")
+
+    return types.int64(types.int64), codegen
 
 
 @jit_inline
 def records(call_address: int) -> Any:
     """Return the call record at an address, and its plan's record."""
-    call = array_at(call_address, 1, _CALL)[0]
-    return call, array_at(call.plan, 1, _PLAN)[0]
+    call = _call_at(call_address)
+    return call, _plan_at(call.plan)
 
 
 @jit_inline
-def words(call: Any, offset: int, length: int) -> Any:
-    """Return ``length`` int64 at a byte offset of the workspace."""
-    return array_at(call.workspace + offset, length, _INT64)
+def words(address: int, length: int) -> Any:
+    """Return ``length`` int64 at an address."""
+    return array_at(address, length, np.int64(0))
 
 
 @jit_inline
-def entries(call: Any, offset: int, length: int) -> Any:
-    """Return ``length`` uint64 at a byte offset of the workspace."""
-    return array_at(call.workspace + offset, length, _UINT64)
+def entries(address: int, length: int) -> Any:
+    """Return ``length`` uint64 at an address."""
+    return array_at(address, length, np.uint64(0))
 
 
 @jit_inline
-def doubles(call: Any, offset: int, length: int) -> Any:
-    """Return ``length`` float64 at a byte offset of the workspace."""
-    return array_at(call.workspace + offset, length, _FLOAT64)
-
-
-@jit_inline
-def typed(call: Any, offset: int, length: int, like: Any) -> Any:
-    """Return ``length`` elements of the type of ``like`` at a byte offset of the workspace."""
-    return array_at(call.workspace + offset, length, like)
-
-
-@jit_inline
-def private(plan: Any, thread: int, buffer: int) -> int:
-    """Return the byte offset of one of a thread's own buffers."""
-    return plan.private + thread * plan.private_stride + buffer
-
-
-@jit_inline
-def clear(array: Any, first: int, end: int) -> None:
-    """``array[first:end] = 0`` (a slice assignment would compile its error messages too)."""
-    for place in range(first, end):
-        array[place] = 0
-
-
-@jit_inline
-def copy(source: Any, target: Any, first: int, end: int) -> None:
-    """``target[first:end] = source[first:end]``."""
-    for place in range(first, end):
-        target[place] = source[place]
+def private(call: Any, plan: Any, thread: int) -> int:
+    """Return the address of a thread's own buffers."""
+    return call.workspace + plan.private + thread * plan.private_stride
 
 
 @jit
@@ -77,8 +180,9 @@ def chunk(piece: int, pieces: int, size: int) -> tuple[int, int]:
 
 
 @jit
-def lower_bound(order: Any, first: int, end: int, key: Any) -> int:
-    """Return the first place in the ascending ``order[first:end]`` that is not below ``key``."""
+def lower_bound(order_address: int, first: int, end: int, key: Any) -> int:
+    """Return the first place in the ascending entries ``[first, end)`` that is not below ``key``."""
+    order = entries(order_address, end)
     while first < end:
         middle = (first + end) >> 1
         if order[middle] < key:
@@ -92,7 +196,7 @@ def lower_bound(order: Any, first: int, end: int, key: Any) -> int:
 def reset_tickets(call_address: int) -> None:
     """Start handing out pieces of work from 0 again. Between parallel phases only."""
     call, plan = records(call_address)
-    words(call, plan.tickets, 1)[0] = 0
+    words(call.workspace + plan.tickets, 1)[0] = 0
 
 
 @jit

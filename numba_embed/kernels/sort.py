@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from numba_embed.kernels import memory
-from numba_embed.runtime import jit, jit_inline
+from numba_embed.kernels.memory import array_at, copy_bytes, entries
+from numba_embed.runtime import jit
 
 RUN = 16
 """Runs up to this length are sorted by insertion."""
@@ -20,73 +18,81 @@ MAX_COUNTED = 1 << 32
 """Counters are uint32."""
 
 
-@jit_inline
+@jit
 def order_bucket(
-    source: Any, target: Any, first: int, end: int, row: int, rows: int, bits: Any, frequency: Any
-) -> None:
-    """Write ``source[first:end]`` in ascending order to ``target[first:end]``.
+    source: int, target: int, size: int, row: int, rows: int, bits: int, frequency: int,
+    counters: int,
+) -> None:  # fmt: skip
+    """Write the ``size`` entries at address ``source`` in ascending order to ``target``.
 
-    The entries belong to ``rows`` rows from ``row`` on and are already in stream order; ``bits`` is
-    the width of the position. ``source[first:end]`` may be overwritten.
+    The entries belong to ``rows`` rows from ``row`` on and are in stream order; ``bits`` is the
+    width of a position; ``counters`` uint32 lie at ``frequency``. The source may be overwritten.
     """
     if rows == 1:
-        memory.copy(source, target, first, end)
-    elif (end - first) * SPARSE < rows or rows > frequency.size or end - first >= MAX_COUNTED:
-        merge_sort(source, target, first, end)
+        copy_bytes(target, source, size * 8)
+    elif size * SPARSE < rows or rows > counters or size >= MAX_COUNTED:
+        merge_sort(source, target, size)
     else:
-        counting_sort(source, target, first, end, row, rows, bits, frequency)
+        counting_sort(source, target, size, row, rows, bits, frequency)
 
 
 @jit
 def counting_sort(
-    source: Any, target: Any, first: int, end: int, row: int, rows: int, bits: Any, frequency: Any
+    source: int, target: int, size: int, row: int, rows: int, bits: int, frequency: int
 ) -> None:
     """Order one bucket stably by counting its look-ups row by row. O(entries + rows)."""
-    memory.clear(frequency, 0, rows)
-    for place in range(first, end):
-        frequency[np.int64(source[place] >> bits) - row] += np.uint32(1)
+    unordered, ordered = entries(source, size), entries(target, size)
+    count = array_at(frequency, rows, np.uint32(0))
+    shift = np.uint64(bits)
+    for key in range(rows):
+        count[key] = 0
+    for place in range(size):
+        count[np.int64(unordered[place] >> shift) - row] += np.uint32(1)
     running = np.uint32(0)
     for key in range(rows):
-        count = frequency[key]
-        frequency[key] = running
-        running += count
-    for place in range(first, end):
-        entry = source[place]
-        key = np.int64(entry >> bits) - row
-        target[first + np.int64(frequency[key])] = entry
-        frequency[key] += np.uint32(1)
+        looked_up = count[key]
+        count[key] = running
+        running += looked_up
+    for place in range(size):
+        entry = unordered[place]
+        key = np.int64(entry >> shift) - row
+        ordered[np.int64(count[key])] = entry
+        count[key] += np.uint32(1)
 
 
 @jit
-def merge_sort(source: Any, target: Any, first: int, end: int) -> None:
-    """Sort ``source[first:end]`` into ``target[first:end]``. O(n log n), no other memory."""
+def merge_sort(source: int, target: int, size: int) -> None:
+    """Sort the entries at ``source`` into ``target``. O(n log n), no other memory."""
     passes, width = 0, RUN
-    while width < end - first:
+    while width < size:
         width *= 2
         passes += 1
     one, other = source, target
     if passes % 2 == 0:
-        memory.copy(source, target, first, end)
+        copy_bytes(target, source, size * 8)
         one, other = target, source
-    for start in range(first, end, RUN):
-        for place in range(start + 1, min(start + RUN, end)):
-            entry = one[place]
+    first = entries(one, size)
+    for start in range(0, size, RUN):
+        for place in range(start + 1, min(start + RUN, size)):
+            entry = first[place]
             hole = place
-            while hole > start and one[hole - 1] > entry:
-                one[hole] = one[hole - 1]
+            while hole > start and first[hole - 1] > entry:
+                first[hole] = first[hole - 1]
                 hole -= 1
-            one[hole] = entry
+            first[hole] = entry
     width = RUN
     for _ in range(passes):
-        for start in range(first, end, 2 * width):
-            merge(one, other, start, min(start + width, end), min(start + 2 * width, end))
+        for start in range(0, size, 2 * width):
+            middle = min(start + width, size)
+            merge(one, other, start, middle, min(start + 2 * width, size))
         one, other = other, one
         width *= 2
 
 
-@jit_inline
-def merge(one: Any, other: Any, left: int, middle: int, end: int) -> None:
-    """Merge the ascending ``one[left:middle]`` and ``one[middle:end]`` into ``other``."""
+@jit
+def merge(source: int, target: int, left: int, middle: int, end: int) -> None:
+    """Merge the ascending entries ``[left, middle)`` and ``[middle, end)`` into ``target``."""
+    one, other = entries(source, end), entries(target, end)
     right = middle
     for place in range(left, end):
         if left < middle and (right >= end or one[left] <= one[right]):

@@ -4,88 +4,66 @@ An ordinary store first reads the line that it overwrites; a streaming store of 
 does not. A thread's rows are one contiguous piece of the output, so only the two ends of that piece
 are written with ordinary stores, whatever the alignment or the number of columns.
 
-The state is two numbers: ``place``, the address that the buffer's first element is bound for, and
-``staged``, how many elements the buffer holds.
+The state is two numbers: ``place``, the address that the buffer's first byte is bound for, and
+``staged``, how many bytes the buffer holds.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from numba_embed.kernels import layout as at
-from numba_embed.kernels.bits import LINE, array_at, stream_line
-from numba_embed.runtime import jit, jit_inline
+from numba_embed.kernels.memory import LINE, clear_bytes, copy_bytes, stream_line
+from numba_embed.runtime import jit
 
-_UINT8 = np.zeros(1, np.uint8)
-
-MORE = np.int64(0)
-LAST = np.int64(1)
+FULL = 8 * (at.STAGE - at.TILE)
+"""Bytes from which on the buffer is flushed: another tile may not fit."""
 
 
 @jit
-def flush(stage: Any, stage_address: int, place: int, staged: int, last: int) -> int:
-    """Write the buffer's whole lines, and if ``last != 0`` the rest too. Returns how many remain.
+def flush(stage: int, place: int, staged: int) -> int:
+    """Write the whole lines of the buffer. Returns how many bytes remain, moved to its start.
 
-    What remains (less than a line) moves to the buffer's start; ``place`` of the next element
-    written is ``place + (staged - remaining) * itemsize``.
+    They are less than a line, bound for ``place + staged - remaining``.
     """
-    size = staged * stage.itemsize
-    head = min(-place & (LINE - 1), size)
+    head = min(-place & (LINE - 1), staged)
     if head:
-        copy_bytes(place, stage_address, head)
-    lines_end = head + ((size - head) & ~(LINE - 1))
-    for offset in range(head, lines_end, LINE):
-        stream_line(place + offset, stage_address + offset)
-    rest = size - lines_end
-    if last != 0:
-        copy_bytes(place + lines_end, stage_address + lines_end, rest)
-        return np.int64(0)
-    remaining = rest // stage.itemsize
-    first = lines_end // stage.itemsize
-    for j in range(remaining):
-        stage[j] = stage[first + j]
-    return remaining
-
-
-@jit_inline
-def copy_bytes(target: int, source: int, size: int) -> None:
-    """Copy a few bytes between addresses."""
-    target_view = array_at(target, size, _UINT8)
-    source_view = array_at(source, size, _UINT8)
-    for j in range(size):
-        target_view[j] = source_view[j]
+        copy_bytes(place, stage, head)
+    end = head + ((staged - head) & ~(LINE - 1))
+    for offset in range(head, end, LINE):
+        stream_line(place + offset, stage + offset)
+    if staged > end:
+        copy_bytes(stage, stage + end, staged - end)
+    return staged - end
 
 
 @jit
-def stage_zeros(
-    stage: Any, stage_address: int, place: int, staged: int, count: int
-) -> tuple[int, int]:
-    """Append ``count`` zeros; a long run is streamed straight. Returns (place, staged)."""
-    itemsize = stage.itemsize
-    if count > at.TILE:
+def finish(stage: int, place: int, staged: int) -> None:
+    """Write all that the buffer holds."""
+    remaining = flush(stage, place, staged)
+    if remaining:
+        copy_bytes(place + staged - remaining, stage, remaining)
+
+
+@jit
+def stage_zeros(stage: int, place: int, staged: int, size: int) -> tuple[int, int]:
+    """Append ``size`` zero bytes; a long run is streamed straight. Returns (place, staged)."""
+    if size > FULL:
         # Fill the last line up, so that the buffer empties, then stream whole lines of zeros.
-        fill = ((-(place + staged * itemsize)) & (LINE - 1)) // itemsize
-        for j in range(staged, staged + fill):
-            stage[j] = 0
+        fill = -(place + staged) & (LINE - 1)
+        clear_bytes(stage + staged, fill)
         staged += fill
-        count -= fill
-        flush(stage, stage_address, place, staged, LAST)
-        place += staged * itemsize
-        staged = np.int64(0)
-        per_line = LINE // itemsize
-        for j in range(per_line):
-            stage[j] = 0
-        for _ in range(count // per_line):
-            stream_line(place, stage_address)
+        flush(stage, place, staged)
+        place += staged
+        size -= fill
+        clear_bytes(stage, LINE)
+        for _ in range(size // LINE):
+            stream_line(place, stage)
             place += LINE
-        count %= per_line
-    for j in range(staged, staged + count):
-        stage[j] = 0
-    staged += count
-    if staged > at.STAGE - at.TILE:
-        remaining = flush(stage, stage_address, place, staged, MORE)
-        place += (staged - remaining) * itemsize
+        staged = 0
+        size &= LINE - 1
+    clear_bytes(stage + staged, size)
+    staged += size
+    if staged > FULL:
+        remaining = flush(stage, place, staged)
+        place += staged - remaining
         staged = remaining
     return place, staged

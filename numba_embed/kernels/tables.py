@@ -2,7 +2,7 @@
 
 The gradient is streamed in order. Each block of positions has a private float64 table (V, D) that
 stays in the cache; the tables are added in the order of blocks. That is the rule of order with
-cut = 0. Threads take blocks, then ranges of rows, by ticket.
+``cut`` = 0. Threads take blocks, then ranges of rows, by ticket.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from numba import prange
 
 from numba_embed.kernels import elements, memory
 from numba_embed.kernels import layout as at
-from numba_embed.kernels.bits import take_ticket
+from numba_embed.kernels.memory import array_at, take_ticket
+from numba_embed.kernels.rows import add_row, divide_row, load_number
 from numba_embed.runtime import jit, jit_inline, kernel
 
 
@@ -24,34 +25,55 @@ def fill_tables(
 ) -> None:
     """Sum blocks of positions into their tables, taking each block by ticket."""
     call, plan = memory.records(call_address)
-    size, num_weights, columns = plan.num_positions, plan.num_weights, plan.columns
-    rows = memory.typed(call, plan.entries, size, row_like)
-    tickets = memory.words(call, plan.tickets, 1)
-    buffer = memory.typed(call, memory.private(plan, thread, at.SOURCE), at.TILE, grad_like)
-    none = ~row_like[0]
-    length = plan.block_length
-    block = take_ticket(tickets, 0)
+    size, num_weights, length = plan.num_positions, plan.num_weights, plan.block_length
+    rows = array_at(call.workspace + plan.entries, size, row_like)
+    table_bytes = num_weights * plan.columns * 8
+    buffer = memory.private(call, plan, thread) + at.SOURCE
+    none = ~row_like
+    block = take_ticket(call.workspace + plan.tickets)
     while block < plan.blocks:
-        offset = plan.tables + block * num_weights * columns * 8
-        table = memory.doubles(call, offset, num_weights * columns)
-        memory.clear(table, 0, num_weights * columns)
-        first, end = block * length, min((block + 1) * length, size)
+        table = call.workspace + plan.tables + block * table_bytes
+        memory.clear_bytes(table, table_bytes)
+        first, end = min(block * length, size), min((block + 1) * length, size)
         if counting:
-            counts = memory.words(call, plan.table_counts + block * num_weights * 8, num_weights)
-            memory.clear(counts, 0, num_weights)
+            counts_address = call.workspace + plan.table_counts + block * num_weights * 8
+            memory.clear_bytes(counts_address, num_weights * 8)
+            counts = memory.words(counts_address, num_weights)
             for position in range(first, end):
                 if rows[position] != none:
                     counts[rows[position]] += 1
+        fill_table(grad_like, row_like, call, plan, first, end, table, buffer)
+        block = take_ticket(call.workspace + plan.tickets)
+
+
+@jit_inline
+def fill_table(
+    like: Any, row_like: Any, call: Any, plan: Any, first: int, end: int, table: int, buffer: int
+) -> None:
+    """Add the gradient rows of the positions ``[first, end)`` to a table, in stream order."""
+    rows = array_at(call.workspace + plan.entries, end, row_like)
+    none = ~row_like
+    base, stride, columns = call.grad, call.grad_strides[0], plan.columns
+    plain = elements.is_plain(like, call)
+    if plain and columns == 1:
+        sums = array_at(table, plan.num_weights, np.float64(0))
         for position in range(first, end):
             if rows[position] != none:
-                start = offset + np.int64(rows[position]) * columns * 8
+                sums[rows[position]] += load_number(like, base + position * stride)
+    elif plain:
+        for position in range(first, end):
+            if rows[position] != none:
+                total = table + np.int64(rows[position]) * columns * 8
+                add_row(like, total, base + position * stride, columns)
+    else:
+        for position in range(first, end):
+            if rows[position] != none:
+                total = table + np.int64(rows[position]) * columns * 8
                 for column in range(0, columns, at.TILE):
-                    width = min(at.TILE, columns - column)
-                    total = memory.doubles(call, start + column * 8, width)
                     elements.add_position(
-                        grad_like, call, position, column, width, total, buffer, False
-                    )
-        block = take_ticket(tickets, 0)
+                        like, call, position, column, min(at.TILE, columns - column),
+                        total + column * 8, buffer, False,
+                    )  # fmt: skip
 
 
 @jit
@@ -59,14 +81,15 @@ def reduce_tables(thread: int, out_like: Any, call_address: int) -> None:
     """Add the tables in the order of blocks, a group of rows at a time, and write those rows."""
     call, plan = memory.records(call_address)
     num_weights, columns = plan.num_weights, plan.columns
-    tickets = memory.words(call, plan.tickets, 1)
     group_rows = max(1, at.TILE // columns)
     groups = -(-num_weights // group_rows)
-    total = memory.doubles(call, memory.private(plan, thread, at.SUM), at.TILE)
-    plain = call.accumulate == 0 and (
-        call.out_row == columns * out_like.itemsize and call.out_column == out_like.itemsize
+    itemsize = elements.itemsize(out_like)
+    base = memory.private(call, plan, thread)
+    total, buffer = base + at.SUM, base + at.SOURCE
+    together = (
+        call.accumulate == 0 and call.out_row == columns * itemsize and call.out_column == itemsize
     )
-    piece = take_ticket(tickets, 0)
+    piece = take_ticket(call.workspace + plan.tickets)
     while piece < plan.pieces:
         first_group, end_group = memory.chunk(piece, plan.pieces, groups)
         for group in range(first_group, end_group):
@@ -75,62 +98,46 @@ def reduce_tables(thread: int, out_like: Any, call_address: int) -> None:
                 width = min(at.TILE, columns - column)
                 size = (end_row - row) * width
                 add_tables(row, column, size, call, plan, total)
-                if plan.scale != 0:
-                    divide_by_counts(row, end_row, width, call, plan, total)
-                if plain:
-                    elements.store(out_like, call, row, column, size, total)
+                if together and plan.scale == 0:
+                    elements.store(out_like, call, row, column, size, total, buffer)
                 else:
-                    write_rows(row, end_row, column, width, thread, out_like, call, plan)
-        piece = take_ticket(tickets, 0)
+                    write_rows(out_like, call, plan, row, end_row, column, width, base)
+        piece = take_ticket(call.workspace + plan.tickets)
 
 
 @jit_inline
-def add_tables(row: int, column: int, size: int, call: Any, plan: Any, total: Any) -> None:
-    """``total[:size]`` = the tables' elements from (row, column) on, added in block order."""
-    table_size = plan.num_weights * plan.columns
-    start = plan.tables + (row * plan.columns + column) * 8
-    memory.clear(total, 0, size)
+def add_tables(row: int, column: int, size: int, call: Any, plan: Any, total: int) -> None:
+    """``total`` = ``size`` elements of the tables from (row, column) on, added in block order."""
+    table_bytes = plan.num_weights * plan.columns * 8
+    part = call.workspace + plan.tables + (row * plan.columns + column) * 8
+    memory.clear_bytes(total, size * 8)
     for block in range(plan.blocks):
-        table = memory.doubles(call, start + block * table_size * 8, size)
-        for j in range(size):
-            total[j] += table[j]
-
-
-@jit_inline
-def row_count(row: int, call: Any, plan: Any) -> int:
-    """Return the frequency of a row, over all blocks."""
-    num_weights, blocks = plan.num_weights, plan.blocks
-    counts = memory.words(call, plan.table_counts, blocks * num_weights)
-    count = 0
-    for block in range(blocks):
-        count += counts[block * num_weights + row]
-    return count
-
-
-@jit_inline
-def divide_by_counts(row: int, end_row: int, width: int, call: Any, plan: Any, total: Any) -> None:
-    """Divide each row of ``total`` by the row's frequency; rows nobody names stay zero."""
-    for r in range(row, end_row):
-        count = max(1, row_count(r, call, plan))
-        for j in range((r - row) * width, (r - row + 1) * width):
-            total[j] /= count
+        add_row(np.float64(0), total, part + block * table_bytes, size)
 
 
 @jit_inline
 def write_rows(
-    row: int, end_row: int, column: int, width: int, thread: int, out_like: Any, call: Any,
-    plan: Any,
-) -> None:  # fmt: skip
-    """Write rows one by one, accumulating if asked; then rows nobody names keep their bits."""
-    accumulating = call.accumulate != 0
+    like: Any, call: Any, plan: Any, row: int, end_row: int, column: int, width: int, base: int
+) -> None:
+    """Scale rows, add what the output holds, and write them one by one.
+
+    When accumulating, rows that no index names keep their bits; else they are written as zero.
+    """
+    num_weights, blocks = plan.num_weights, plan.blocks
+    counts = memory.words(call.workspace + plan.table_counts, blocks * num_weights)
     for r in range(row, end_row):
-        if accumulating and row_count(r, call, plan) == 0:
-            continue
-        offset = memory.private(plan, thread, at.SUM) + (r - row) * width * 8
-        part = memory.doubles(call, offset, width)
-        if accumulating:
-            elements.add_old(out_like, call, r, column, width, part)
-        elements.store(out_like, call, r, column, width, part)
+        total = base + at.SUM + (r - row) * width * 8
+        if call.accumulate != 0 or plan.scale != 0:
+            count = 0
+            for block in range(blocks):
+                count += counts[block * num_weights + r]
+            if count == 0 and call.accumulate != 0:
+                continue
+            if count > 0 and plan.scale != 0:
+                divide_row(total, np.float64(count), width)
+            if call.accumulate != 0:
+                elements.add_old(like, call, r, column, width, total, base + at.SOURCE)
+        elements.store(like, call, r, column, width, total, base + at.SOURCE)
 
 
 @kernel
