@@ -1,5 +1,8 @@
 """Gradients of embedding tables on the CPU: exact, repeatable to the bit, and fast."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from numba_embed._version import __version__
 from numba_embed.backward import Plan, embedding_dense_backward, plan_dense_backward
 from numba_embed.errors import EmbedError, EmbedIndexError, EmbedTypeError, EmbedValueError
@@ -12,9 +15,14 @@ from numba_embed.partition import (
 from numba_embed.runtime import CacheWarning
 from numba_embed.workspace import RunReport, Workspace, WorkspaceBusyError
 
+if TYPE_CHECKING:
+    from numba_embed.simulate import simulate_cores
+    from numba_embed.simulation import CoreSimulation
+
 __all__ = [
     "CacheWarning",
     "CorePartition",
+    "CoreSimulation",
     "EmbedError",
     "EmbedIndexError",
     "EmbedTypeError",
@@ -29,4 +37,23 @@ __all__ = [
     "max_embedding_dim",
     "partition_rows",
     "plan_dense_backward",
+    "simulate_cores",
 ]
+
+_ON_DEMAND = {
+    "CoreSimulation": "numba_embed.simulation",
+    "simulate_cores": "numba_embed.simulate",
+}
+"""What a training loop does not need is imported when it is first asked for."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ON_DEMAND:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_ON_DEMAND[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ON_DEMAND})

@@ -1,0 +1,93 @@
+"""``numba-embed info``: what a bug report needs to know about this machine and installation."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import warnings
+from typing import Any
+
+FEATURES = (
+    "avx2",
+    "fma",
+    "f16c",
+    "avx512f",
+    "avx512bf16",
+    "avx512fp16",
+    "neon",
+    "fullfp16",
+    "bf16",
+    "sve",
+)
+"""CPU features that matter for adding rows and for converting float16, x86 first, then ARM."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command to ``numba-embed``."""
+    parser = subparsers.add_parser(
+        "info",
+        help="show versions, CPU, threading layer and kernel cache",
+        description=(
+            "Show versions, the CPU as the compiler sees it, the threading layer, the size of the "
+            "thread pool, and the directory of compiled kernels. Compiles nothing."
+        ),
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the command out; return its exit code."""
+    facts = collect()
+    if args.json:
+        print(json.dumps(facts, indent=2))
+    else:
+        width = max(map(len, facts))
+        for name, value in facts.items():
+            print(f"{name:{width}}  {value}")
+    return 0
+
+
+def collect() -> dict[str, str | int]:
+    """Return what `numba-embed info` shows, by label. Starts Numba's thread pool."""
+    from numba_embed import runtime
+    from numba_embed._version import __version__
+
+    cpu, features = _cpu()
+    with warnings.catch_warnings():
+        # A layer that does not load is reported below, in its own line.
+        warnings.simplefilter("ignore")
+        layer = runtime.threading_layer()
+    directory, files = runtime.cache_info()
+    return {
+        "numba_embed": __version__,
+        "numba": importlib.metadata.version("numba"),
+        "llvmlite": importlib.metadata.version("llvmlite"),
+        "numpy": importlib.metadata.version("numpy"),
+        "Python": f"{platform.python_version()} ({platform.python_implementation()})",
+        "platform": platform.platform(),
+        "CPU": cpu,
+        "CPU features": ", ".join(features) or "none of interest",
+        "CPU count": os.cpu_count() or 1,
+        "threading layer": layer or "none: every call runs on one thread",
+        "thread pool": runtime.pool_size(),
+        "cache directory": str(directory) if directory else "none: no directory is writable",
+        "cache": f"warm, {files} files" if files else "cold",
+    }
+
+
+def _cpu() -> tuple[str, list[str]]:
+    """Return the CPU that Numba compiles for, and which of FEATURES it may use there."""
+    import llvmlite.binding as llvm
+    import numba
+
+    config: Any = numba.config
+    name = config.CPU_NAME or llvm.get_host_cpu_name()
+    if config.CPU_FEATURES is None:
+        enabled = {feature for feature, has in llvm.get_host_cpu_features().items() if has}
+    else:
+        enabled = {f[1:] for f in config.CPU_FEATURES.split(",") if f.startswith("+")}
+    return str(name), [feature for feature in FEATURES if feature in enabled]

@@ -1,0 +1,297 @@
+"""The command line: help, one-line errors, exit codes, Ctrl-C, files whole or untouched."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import numba_embed
+from numba_embed.cli import COMMANDS, build_parser, main
+from numba_embed.cli_support import CliError, check_target, import_extra, whole_file
+
+RunPython = Callable[..., subprocess.CompletedProcess[str]]
+
+CLI = "from numba_embed.cli import entry; entry()"
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def exit_code(*arguments: str) -> int:
+    """Run the command line in this process; return its exit code, whichever way it ends."""
+    try:
+        return main(arguments)
+    except SystemExit as stop:
+        return int(str(stop.code))
+
+
+def error_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run a command that must fail with exit code 2; return its one line on stderr."""
+    assert exit_code(*arguments) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("numba-embed")
+    assert ": error: " in lines[0]
+    return lines[0]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    """Give the name of a short text that can be trained on."""
+    path = tmp_path / "text.txt"
+    path.write_text("red green blue white black " * 200)
+    return str(path)
+
+
+def commands() -> list[str]:
+    """Return the names of all commands."""
+    found = re.search(r"\{(.*?)\}|invalid choice", build_parser().format_help())
+    assert found is None, "the metavar replaces the list of choices"
+    return re.findall(r"^    (\w+) ", build_parser().format_help(), flags=re.MULTILINE)
+
+
+class TestHelp:
+    def test_all_commands_are_listed(self) -> None:
+        assert len(commands()) == len(COMMANDS)
+        assert {"demo", "info", "warmup"} <= set(commands())
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_help_describes_every_option(
+        self, name: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        command = name.removeprefix("cli_")
+        assert exit_code(command, "--help") == 0
+        shown = capsys.readouterr().out
+        assert shown.startswith(f"usage: numba-embed {command}")
+        assert max(map(len, shown.splitlines())) <= 100
+        assert "None" not in shown
+        assert importlib.import_module(f"numba_embed.{name}").run
+
+    def test_version(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert exit_code("--version") == 0
+        assert capsys.readouterr().out == f"numba-embed {numba_embed.__version__}\n"
+
+
+class TestOneLineErrors:
+    @pytest.mark.parametrize(
+        ("arguments", "expected"),
+        [
+            ((), "COMMAND"),
+            (("dmeo",), "dmeo"),
+            (("demo", "--dim"), "--dim"),
+            (("demo", "--dim", "0"), "at least 1, got '0'"),
+            (("demo", "--dim", "2.5"), "at least 1, got '2.5'"),
+            (("demo", "--epochs", "-1"), "--epochs"),
+            (("demo", "--vocab", "1"), "at least 2"),
+            (("demo", "--batch", "0"), "--batch"),
+            (("demo", "--lr", "nan"), "above 0, got 'nan'"),
+            (("demo", "--lr", "-1"), "--lr"),
+            (("demo", "--lr", "inf"), "--lr"),
+            (("demo", "--seed", "-3"), "--seed"),
+            (("demo", "--threads", "x"), "--threads"),
+            (("demo", "--text"), "--text"),
+            (("demo", "extra"), "extra"),
+            (("info", "--colour"), "--colour"),
+        ],
+    )
+    def test_bad_arguments(
+        self, arguments: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert expected in error_line(capsys, *arguments)
+
+    def test_missing_text(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        missing = str(tmp_path / "nowhere.txt")
+        assert missing in error_line(capsys, "demo", "--text", missing)
+
+    @pytest.mark.parametrize("content", [b"", b"one", b"\0\1\2 two words", b"\xff\xfe\xfd"])
+    def test_text_that_holds_none(
+        self, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = tmp_path / "text.txt"
+        path.write_bytes(content)
+        assert "two different words" in error_line(capsys, "demo", "--text", str(path))
+
+    def test_text_shorter_than_a_batch(self, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+        line = error_line(capsys, "demo", "--text", text, "--batch", "50000", "--dim", "4")
+        assert "50000" in line
+
+    def test_words_outside_the_vocabulary(
+        self, text: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert "'violet'" in error_line(capsys, "demo", "--text", text, "--words", "violet")
+
+    def test_more_threads_than_the_pool_has(
+        self, text: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        line = error_line(capsys, "demo", "--text", text, "--threads", "100000")
+        assert "num_threads" in line
+        assert "100000" in line
+
+    def test_vectors_larger_than_memory(
+        self, text: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        line = error_line(capsys, "demo", "--text", text, "--dim", str(10**15))
+        assert "memory" in line
+
+    @pytest.mark.parametrize(
+        ("target", "expected"),
+        [("missing/out.npz", "does not exist"), (".", "no regular file")],
+    )
+    def test_targets_that_cannot_be_written(
+        self,
+        target: str,
+        expected: str,
+        text: str,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        out = str(tmp_path / target)
+        assert expected in error_line(capsys, "demo", "--text", text, "--out", out)
+
+    def test_a_missing_extra_is_named(self, run_python: RunPython) -> None:
+        hide = "import sys; sys.modules['rich'] = None; "
+        for command in ("demo", "warmup"):
+            done = run_python(hide + CLI, command, check=False)
+            assert done.returncode == 2
+            assert done.stderr.splitlines() == [
+                f"numba-embed {command}: error: this command needs rich, which is not installed: "
+                "pip install 'numba-embed[cli]'"
+            ]
+
+    def test_import_extra_returns_the_module(self) -> None:
+        assert import_extra("json", "cli") is json
+        with pytest.raises(CliError, match=r"needs no_such_module.*\[plot\]"):
+            import_extra("no_such_module.inner", "plot")
+
+
+class TestInfo:
+    def test_info_works_without_any_extra(self, run_python: RunPython) -> None:
+        done = run_python("import sys; sys.modules['rich'] = None; " + CLI, "info", "--json")
+        facts = json.loads(done.stdout)
+        assert facts["numba_embed"] == numba_embed.__version__
+        assert facts["numpy"] == np.__version__
+        assert facts["thread pool"] >= 1
+
+    def test_info_shows_the_state_of_the_cache(self, run_python: RunPython, tmp_path: Path) -> None:
+        folder = tmp_path / "cache"
+        folder.mkdir()
+        shown = run_python(CLI, "info", NUMBA_CACHE_DIR=str(folder)).stdout
+        assert re.search(rf"^cache directory +{re.escape(str(folder))}", shown, re.MULTILINE)
+        assert re.search(r"^cache +cold$", shown, re.MULTILINE)
+
+    def test_info_reports_the_cpu_that_is_asked_for(self, run_python: RunPython) -> None:
+        shown = run_python(
+            CLI, "info", "--json", NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="+avx2,-fma"
+        ).stdout
+        facts = json.loads(shown)
+        assert facts["CPU"] == "generic"
+        assert facts["CPU features"] == "avx2"
+
+    def test_a_reader_that_leaves_early_is_no_error(self, package_dir: Path) -> None:
+        process = start(package_dir, "info")
+        assert process.stdout is not None
+        process.stdout.close()
+        _, errors = process.communicate(timeout=300)
+        assert "Traceback" not in errors
+
+
+class TestWholeFile:
+    def test_the_target_appears_only_when_it_is_whole(self, tmp_path: Path) -> None:
+        target = tmp_path / "out.bin"
+        with whole_file(target) as file:
+            file.write(b"half")
+            file.flush()
+            assert not target.exists()
+            file.write(b" and half")
+        assert target.read_bytes() == b"half and half"
+        assert os.listdir(tmp_path) == ["out.bin"]
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+    def test_an_interrupted_write_leaves_the_old_file(
+        self, error: type[BaseException], tmp_path: Path
+    ) -> None:
+        target = tmp_path / "out.bin"
+        target.write_bytes(b"old")
+
+        def write() -> None:
+            with whole_file(target) as file:
+                file.write(b"new")
+                raise error
+
+        with pytest.raises(error):
+            write()
+        assert target.read_bytes() == b"old"
+        assert os.listdir(tmp_path) == ["out.bin"]
+
+    def test_a_link_stays_a_link(self, tmp_path: Path) -> None:
+        (tmp_path / "real").mkdir()
+        link = tmp_path / "link.bin"
+        link.symlink_to(tmp_path / "real" / "out.bin")
+        check_target(link)
+        with whole_file(link) as file:
+            file.write(b"x")
+        assert link.is_symlink()
+        assert (tmp_path / "real" / "out.bin").read_bytes() == b"x"
+
+    @pytest.mark.skipif(os.name == "nt", reason="file modes are POSIX's")
+    def test_the_mode_is_that_of_an_ordinary_file(self, tmp_path: Path) -> None:
+        with whole_file(tmp_path / "a") as file:
+            file.write(b"x")
+        (tmp_path / "b").write_bytes(b"x")
+        assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
+def start(package_dir: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start the command line in a process of its own, its output in pipes."""
+    return subprocess.Popen(
+        [sys.executable, "-c", CLI, *arguments],
+        env={**os.environ, "PYTHONPATH": str(package_dir.parent)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows sends Ctrl-C to a whole group of processes")
+def test_ctrl_c_ends_the_run_and_leaves_no_file(
+    package_dir: Path, text: str, tmp_path: Path
+) -> None:
+    before = os.listdir(tmp_path)
+    out = str(tmp_path / "vectors.npz")
+    process = start(
+        package_dir,
+        *("demo", "--text", text, "--epochs", "1000000", "--dim", "8", "--batch", "64"),
+        *("--out", out),
+    )
+    assert process.stdout is not None
+    assert any("loss" in line for line in process.stdout), process.stderr
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert errors == "numba-embed demo: interrupted\n"
+    assert os.listdir(tmp_path) == before
+
+
+class TestProject:
+    def test_the_citation_names_the_version(self) -> None:
+        citation = ROOT / "CITATION.cff"
+        assert f"\nversion: {numba_embed.__version__}\n" in citation.read_text(encoding="utf-8")
+
+    def test_the_readme_has_its_two_commands(self) -> None:
+        for name, ending in (("demo", "&& numba-embed demo"), ("test", "&& pytest")):
+            command = subprocess.run(
+                [sys.executable, str(ROOT / "tools" / "readme_command.py"), name],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout.strip()
+            assert "pip install" in command
+            assert command.endswith(ending)
