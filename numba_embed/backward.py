@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy.typing as npt
 
 from numba_embed import validation as check
 from numba_embed.errors import EmbedTypeError, EmbedValueError
-from numba_embed.execute import execute
 from numba_embed.plan import ALIGNMENT, BackwardPlan, default_core_num, worthwhile_threads
 from numba_embed.runtime import available_threads, pool_size
 from numba_embed.workspace import RunReport, Workspace
 
 Array = npt.NDArray[Any]
+
+
+@cache
+def _executor() -> Any:
+    """Return `execute`, importing the kernels at the first run: it takes Numba a while."""
+    return import_module("numba_embed.execute").execute
 
 
 def embedding_dense_backward(
@@ -198,7 +204,7 @@ class Plan(BackwardPlan):
             workspace = self.make_workspace()
         with workspace.in_use(self.workspace_nbytes) as offset:
             scratch = workspace.bytes[offset : offset + self.workspace_nbytes - ALIGNMENT]
-            result = execute(self, grad, indices, out_array, accumulate, scratch, report)
+            result = _executor()(self, grad, indices, out_array, accumulate, scratch, report)
         return result if out is None else out
 
 

@@ -41,6 +41,9 @@ THREAD_BYTES = 1 << 18
 
 WORD = 8
 
+ENTRY_BITS = 64
+"""Bits of an entry of the order, which packs a row and a position."""
+
 
 @dataclass(frozen=True)
 class Buckets:
@@ -127,7 +130,7 @@ class BackwardPlan:
     Raises
     ------
     EmbedValueError
-        If N and V are so large together that a (row, position) pair needs more than 63 bits.
+        If N and V are so large together that a (row, position) pair needs more than 64 bits.
     """
 
     num_positions: int
@@ -143,16 +146,16 @@ class BackwardPlan:
 
     def __post_init__(self) -> None:
         bits = max(self.num_weights - 1, 1).bit_length() + self.position_bits
-        if bits > 63:
+        if bits > ENTRY_BITS:
             raise EmbedValueError(
                 f"num_weights = {self.num_weights} with {self.num_positions} indices is too large: "
-                f"a pair of row and position takes {bits} bits, at most 63 are supported"
+                f"a pair of row and position takes {bits} bits, at most {ENTRY_BITS} are supported"
             )
 
     @property
     def position_bits(self) -> int:
-        """Bits that a position takes."""
-        return max(self.num_positions - 1, 1).bit_length()
+        """Bits that a position takes; N itself, the end of the last block, fits as well."""
+        return max(self.num_positions, 1).bit_length()
 
     @cached_property
     def order(self) -> SumOrder:

@@ -46,6 +46,8 @@ class Workspace:
             raise EmbedTypeError(
                 f"buffer must be a size in bytes or a writable buffer, got {type(buffer).__name__}"
             ) from error
+        if "O" in view.format:
+            raise EmbedTypeError("buffer must be plain memory, got one that holds objects")
         if view.readonly:
             raise EmbedValueError("buffer must be writable, got a read-only one")
         if not view.c_contiguous:

@@ -115,7 +115,8 @@ def check_chunk(thread: int, index_like: Any, row_like: Any, call_address: int) 
     largest value of the row type. Writes the chunk's rows, the thread's line of the histogram and
     its entry of ``bad``: the first bad position of the chunk, or NONE_BAD.
     """
-    call, plan = memory.records(call_address)
+    call = memory.call_at(call_address)
+    plan = memory.plan_at(call.plan)
     size, num_weights, padding = plan.num_positions, plan.num_weights, plan.padding
     dropping = plan.dropping != 0
     indices = array_at(call.indices, size, index_like)
@@ -147,7 +148,8 @@ def check_chunk(thread: int, index_like: Any, row_like: Any, call_address: int) 
 @jit
 def first_bad(call_address: int) -> int:
     """Return the first bad position of all chunks, or NONE_BAD."""
-    call, plan = memory.records(call_address)
+    call = memory.call_at(call_address)
+    plan = memory.plan_at(call.plan)
     bad = memory.words(call.workspace + plan.bad, plan.threads)
     for thread in range(plan.threads):
         if bad[thread] != NONE_BAD:
@@ -172,7 +174,8 @@ def prefix_buckets(call_address: int) -> None:
 
     Notes in the call how many positions take part.
     """
-    call, plan = memory.records(call_address)
+    call = memory.call_at(call_address)
+    plan = memory.plan_at(call.plan)
     buckets, threads = plan.buckets, plan.threads
     histogram = memory.words(call.workspace + plan.histogram, threads * buckets)
     start = memory.words(call.workspace + plan.bucket_start, buckets + 1)
@@ -194,7 +197,8 @@ def scatter_chunk(thread: int, row_like: Any, call_address: int) -> None:
 
     Writes the places of ``scattered`` that the prefix gave to this thread, and no others.
     """
-    call, plan = memory.records(call_address)
+    call = memory.call_at(call_address)
+    plan = memory.plan_at(call.plan)
     size, buckets = plan.num_positions, plan.buckets
     rows = array_at(call.workspace + plan.entries, size, row_like)
     scattered = memory.entries(call.workspace + plan.scattered, size)
@@ -215,10 +219,11 @@ def scatter_chunk(thread: int, row_like: Any, call_address: int) -> None:
 @jit
 def order_buckets(thread: int, call_address: int) -> None:
     """Order bucket after bucket, taking groups by ticket. Writes their ranges of ``entries``."""
-    call, plan = memory.records(call_address)
+    call = memory.call_at(call_address)
+    plan = memory.plan_at(call.plan)
     buckets = plan.buckets
     start = memory.words(call.workspace + plan.bucket_start, buckets + 1)
-    frequency = memory.private(call, plan, thread) + at.FREQUENCY
+    frequency = call.workspace + plan.private + thread * plan.private_stride + at.FREQUENCY
     groups = min(buckets, BUCKET_GROUPS * plan.threads)
     group = take_ticket(call.workspace + plan.tickets)
     while group < groups:
@@ -262,7 +267,8 @@ def count_per_core(in_tables: bool, first_core: int, lookups: Any, call_address:
 
     From the frequencies of the partial tables, or from the ordered entries. Serial only.
     """
-    call, plan = memory.records(call_address)
+    call = memory.call_at(call_address)
+    plan = memory.plan_at(call.plan)
     core_rows = max(1, plan.core_rows)
     if in_tables:
         num_weights, blocks = plan.num_weights, plan.blocks

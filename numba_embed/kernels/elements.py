@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from numba_embed.kernels.memory import LINE, array_at, clear_bytes, prefetch, words
+from numba_embed.kernels.memory import array_at, clear_bytes, itemsize, words
 from numba_embed.kernels.rows import (
     add_row,
     add_weighted_row,
@@ -17,7 +17,7 @@ from numba_embed.kernels.rows import (
     narrow_row,
     set_row,
 )
-from numba_embed.runtime import jit, jit_inline
+from numba_embed.runtime import jit
 
 
 @jit
@@ -35,7 +35,7 @@ def grad_address(call: Any, position: int) -> int:
     return place
 
 
-@jit_inline
+@jit
 def is_plain(like: Any, call: Any) -> bool:
     """Whether a position's row starts at a fixed stride, is contiguous, and has no weight."""
     return (
@@ -45,12 +45,6 @@ def is_plain(like: Any, call: Any) -> bool:
         and call.grad_swap == 0
         and call.grad_column == itemsize(like)
     )
-
-
-@jit_inline
-def itemsize(like: Any) -> int:
-    """Return the bytes of an element of the type of ``like``."""
-    return array_at(0, 1, like).itemsize
 
 
 @jit
@@ -79,14 +73,7 @@ def add_position(
         add_row(like, total, source, columns)
 
 
-@jit_inline
-def prefetch_lines(address: int, size: int) -> None:
-    """Ask for ``size`` bytes from an address on."""
-    for line in range(0, size, LINE):
-        prefetch(address + line)
-
-
-@jit_inline
+@jit
 def out_address(call: Any, row: int, column: int) -> int:
     """Return the address of an element of the output."""
     return call.out + row * call.out_row + column * call.out_column

@@ -17,7 +17,7 @@ from numba_embed.kernels import elements, memory, stage
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.memory import fence, lower_bound, take_ticket
 from numba_embed.kernels.rows import add_row, divide_row, narrow_row, set_row
-from numba_embed.runtime import jit, jit_inline, kernel
+from numba_embed.runtime import jit, kernel
 
 AHEAD = 4096
 """Bytes of gradient rows that are asked for ahead of their turn."""
@@ -38,7 +38,7 @@ def sum_entries(
     taking_part = call.taking_part
     order = memory.entries(call.workspace + plan.entries, taking_part)
     mask = (np.uint64(1) << np.uint64(plan.position_bits)) - np.uint64(1)
-    row_bytes = columns * elements.itemsize(like)
+    row_bytes = columns * memory.itemsize(like)
     ahead = max(1, min(MAX_AHEAD, AHEAD // row_bytes))
     touched = min(row_bytes, MAX_BYTES)
     base, stride = call.grad + column * call.grad_column, call.grad_strides[0]
@@ -50,7 +50,7 @@ def sum_entries(
         if plain:
             if place + ahead < taking_part:
                 later = np.int64(order[place + ahead] & mask)
-                elements.prefetch_lines(base + later * stride, touched)
+                memory.prefetch(base + later * stride, touched)
             if place == first:
                 set_row(like, total, base + position * stride, columns)
             else:
@@ -66,9 +66,10 @@ def block_end(call: Any, plan: Any, first: int, end: int) -> int:
     """Return the end of the entries that lie in the same block of positions as the first one."""
     order_address = call.workspace + plan.entries
     mask = (np.uint64(1) << np.uint64(plan.position_bits)) - np.uint64(1)
-    length = np.uint64(plan.block_length)
+    length = plan.block_length
     entry = memory.entries(order_address, end)[first]
-    limit = ((entry & mask) // length + np.uint64(1)) * length
+    block = np.int64(entry & mask) // length
+    limit = np.uint64(min((block + 1) * length, plan.num_positions))
     return lower_bound(order_address, first, end, (entry & ~mask) + limit)
 
 
@@ -93,7 +94,8 @@ def find_hot(call_address: int) -> int:
 
     A run of ``cut`` entries or more holds a multiple of ``cut``, so only those places need a look.
     """
-    call, plan = memory.records(call_address)
+    call = memory.call_at(call_address)
+    plan = memory.plan_at(call.plan)
     found = np.int64(0)
     if plan.max_hot == 0:
         return found
@@ -106,7 +108,8 @@ def find_hot(call_address: int) -> int:
         if place >= end:
             row = order[place] >> bits
             first = lower_bound(order_address, np.int64(0), place, row << bits)
-            end = lower_bound(order_address, place, size, (row + np.uint64(1)) << bits)
+            key = (row << bits) + np.uint64(plan.num_positions)
+            end = lower_bound(order_address, place, size, key)
             if end - first >= cut:
                 hot[found * HOT_WORDS] = np.int64(row)
                 hot[found * HOT_WORDS + 1] = first
@@ -118,17 +121,19 @@ def find_hot(call_address: int) -> int:
 @jit
 def sum_hot_blocks(thread: int, found: int, like: Any, call_address: int) -> None:
     """Sum the blocks of hot rows, taking each (row, block) by ticket. Writes ``hot_sums``."""
-    call, plan = memory.records(call_address)
+    call = memory.call_at(call_address)
+    plan = memory.plan_at(call.plan)
     order_address = call.workspace + plan.entries
     hot = memory.words(call.workspace + plan.hot, plan.max_hot * HOT_WORDS)
     blocks, columns = plan.blocks, plan.columns
-    buffer = memory.private(call, plan, thread) + at.SOURCE
+    buffer = call.workspace + plan.private + thread * plan.private_stride + at.SOURCE
     item = take_ticket(call.workspace + plan.tickets)
     while item < found * blocks:
         which, block = item // blocks, item % blocks
         key = np.uint64(hot[which * HOT_WORDS]) << np.uint64(plan.position_bits)
-        start = key + np.uint64(block * plan.block_length)
-        limit = start + np.uint64(plan.block_length)
+        positions = plan.num_positions
+        start = key + np.uint64(min(block * plan.block_length, positions))
+        limit = key + np.uint64(min((block + 1) * plan.block_length, positions))
         first = lower_bound(
             order_address, hot[which * HOT_WORDS + 1], hot[which * HOT_WORDS + 2], start
         )
@@ -170,6 +175,8 @@ def cut_rows(piece: int, call: Any, plan: Any) -> tuple[int, int]:
             low = middle + 1
         else:
             high = middle
+    if low == num_weights:
+        return low, size
     return low, lower_bound(order_address, np.int64(0), size, np.uint64(low) << bits)
 
 
@@ -207,7 +214,7 @@ def sum_row(
         elements.add_old(out_like, call, row, column, columns, total, buffer)
 
 
-@jit_inline
+@jit
 def hot_number(call: Any, plan: Any, found: int, row: int) -> int:
     """Return a cut row's number among the hot rows that were found, or -1 if none were."""
     if found == 0:
@@ -226,38 +233,14 @@ def sum_piece(
 ) -> None:  # fmt: skip
     """Sum and store the columns ``columns`` of the rows ``rows``, whose entries are ``span``.
 
-    Rows without entries become zero, but where out is zero already or accumulated into.
+    Rows without entries become zero, but where out is zero already or accumulated into. A large
+    C-contiguous output is written by streaming stores (`stage`); ``whole`` rows follow each other
+    in memory, so that the buffer need not be emptied between them.
     """
     order = memory.entries(call.workspace + plan.entries, call.taking_part)
     bits = np.uint64(plan.position_bits)
     zero_gaps = call.accumulate == 0 and call.zeroed == 0
-    (row, end_row), (first, end), (left, right) = rows, span, columns
-    while row < end_row:
-        touched = np.int64(order[first] >> bits) if first < end else end_row
-        if touched > row:
-            if zero_gaps:
-                elements.store_zeros(out_like, call, row, touched, left, right - left)
-            row = touched
-            continue
-        last = run_end(call, plan, first, end)
-        which = hot_number(call, plan, found, row) if last - first >= plan.cut else -1
-        for column in range(left, right, at.TILE):
-            width = min(at.TILE, right - column)
-            sum_row(grad_like, out_like, call, plan, row, first, last, which, column, width, base)
-            elements.store(out_like, call, row, column, width, base + at.SUM, base + at.SOURCE)
-        first = last
-        row += 1
-
-
-@jit
-def stream_piece(
-    found: int, grad_like: Any, out_like: Any, call: Any, plan: Any, rows: Any, span: Any,
-    columns: Any, base: int,
-) -> None:  # fmt: skip
-    """As `sum_piece`, with streaming stores. The output is C-contiguous."""
-    order = memory.entries(call.workspace + plan.entries, call.taking_part)
-    bits = np.uint64(plan.position_bits)
-    zero_gaps = call.accumulate == 0 and call.zeroed == 0
+    streaming = call.streaming != 0
     (row, end_row), (first, end), (left, right) = rows, span, columns
     whole = right - left == plan.columns
     buffer = base + at.STAGED
@@ -265,13 +248,13 @@ def stream_piece(
     while row < end_row:
         touched = np.int64(order[first] >> bits) if first < end else end_row
         if touched > row:
-            if zero_gaps and whole:
+            if streaming and whole and zero_gaps:
                 size = (touched - row) * call.out_row
                 place, staged = stage.stage_zeros(buffer, place, staged, size)
-            else:
+            elif zero_gaps:
+                elements.store_zeros(out_like, call, row, touched, left, right - left)
+            if streaming and not (whole and zero_gaps):
                 stage.finish(buffer, place, staged)
-                if zero_gaps:
-                    elements.store_zeros(out_like, call, row, touched, left, right - left)
                 place, staged = elements.out_address(call, touched, left), np.int64(0)
             row = touched
             continue
@@ -280,15 +263,18 @@ def stream_piece(
         for column in range(left, right, at.TILE):
             width = min(at.TILE, right - column)
             sum_row(grad_like, out_like, call, plan, row, first, last, which, column, width, base)
-            narrow_row(out_like, buffer + staged, base + at.SUM, width)
-            staged += width * elements.itemsize(out_like)
-            if staged > stage.FULL:
-                remaining = stage.flush(buffer, place, staged)
-                place += staged - remaining
-                staged = remaining
+            if streaming:
+                narrow_row(out_like, buffer + staged, base + at.SUM, width)
+                staged += width * memory.itemsize(out_like)
+                if staged > stage.FULL:
+                    remaining = stage.flush(buffer, place, staged)
+                    place += staged - remaining
+                    staged = remaining
+            else:
+                elements.store(out_like, call, row, column, width, base + at.SUM, base + at.SOURCE)
         first = last
         row += 1
-        if not whole:
+        if streaming and not whole:
             stage.finish(buffer, place, staged)
             place, staged = elements.out_address(call, row, left), np.int64(0)
     stage.finish(buffer, place, staged)
@@ -297,9 +283,10 @@ def stream_piece(
 @jit
 def sum_pieces(thread: int, found: int, grad_like: Any, out_like: Any, call_address: int) -> None:
     """Sum and store pieces of the table, taking each by ticket."""
-    call, plan = memory.records(call_address)
+    call = memory.call_at(call_address)
+    plan = memory.plan_at(call.plan)
     slices = plan.column_slices
-    base = memory.private(call, plan, thread)
+    base = call.workspace + plan.private + thread * plan.private_stride
     item = take_ticket(call.workspace + plan.tickets)
     while item < plan.pieces * slices:
         piece = item // slices
@@ -307,10 +294,7 @@ def sum_pieces(thread: int, found: int, grad_like: Any, out_like: Any, call_addr
         end_row, end = cut_rows(piece + 1, call, plan)
         columns = memory.chunk(item % slices, slices, plan.columns)
         rows, span = (row, end_row), (first, end)
-        if call.streaming != 0:
-            stream_piece(found, grad_like, out_like, call, plan, rows, span, columns, base)
-        else:
-            sum_piece(found, grad_like, out_like, call, plan, rows, span, columns, base)
+        sum_piece(found, grad_like, out_like, call, plan, rows, span, columns, base)
         item = take_ticket(call.workspace + plan.tickets)
     fence()
 

@@ -14,12 +14,27 @@ from numba.np.arrayobj import populate_array
 
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.rows import intrinsic
-from numba_embed.runtime import jit, jit_inline
+from numba_embed.runtime import jit
 
 LINE = 64
 """Bytes of a cache line, the unit of streaming stores."""
 
 _OPAQUE_POINTERS = llvmlite.binding.llvm_version_info[0] >= 15
+
+
+def _array_at(context: Any, builder: Any, address: Any, length: Any, array: Any) -> Any:
+    data_type = context.get_data_type(array.dtype)
+    view = context.make_array(array)(context, builder)
+    itemsize = context.get_constant(types.intp, context.get_abi_sizeof(data_type))
+    populate_array(
+        view,
+        data=builder.inttoptr(address, data_type.as_pointer()),
+        shape=(length,),
+        strides=(itemsize,),
+        itemsize=itemsize,
+        meminfo=None,
+    )
+    return view._getvalue()
 
 
 @intrinsic
@@ -31,43 +46,62 @@ def array_at(typingctx: Any, address: Any, length: Any, like: Any) -> Any:
     array = types.Array(like, 1, "C")
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data_type = context.get_data_type(like)
-        view = context.make_array(array)(context, builder)
-        itemsize = context.get_constant(types.intp, context.get_abi_sizeof(data_type))
-        populate_array(
-            view,
-            data=builder.inttoptr(args[0], data_type.as_pointer()),
-            shape=(args[1],),
-            strides=(itemsize,),
-            itemsize=itemsize,
-            meminfo=None,
-        )
-        return view._getvalue()
+        return _array_at(context, builder, args[0], args[1], array)
 
     return array(types.int64, types.int64, like), codegen
 
 
-def _record_intrinsic(dtype: np.dtype[np.void]) -> Any:
+def _view_intrinsic(name: str, dtype: Any) -> Any:
+    """Return an intrinsic ``(address, length) -> view`` of a fixed element type."""
+    array = types.Array(dtype, 1, "C")
+
+    def view(typingctx: Any, address: Any, length: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return _array_at(context, builder, args[0], args[1], array)
+
+        return array(types.int64, types.int64), codegen
+
+    view.__name__ = name
+    return intrinsic(view)
+
+
+words = _view_intrinsic("words", types.int64)
+entries = _view_intrinsic("entries", types.uint64)
+"""Views of int64, and of uint64, at an address."""
+
+
+def _record_intrinsic(name: str, dtype: np.dtype[np.void]) -> Any:
     """Return an intrinsic that reads an address as a record of this dtype."""
     record = numba.from_dtype(dtype)
 
-    @intrinsic
     def record_at(typingctx: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             return builder.inttoptr(args[0], context.get_value_type(record))
 
         return record(types.int64), codegen
 
-    return record_at
+    record_at.__name__ = name
+    return intrinsic(record_at)
 
 
-_plan_at = _record_intrinsic(at.PLAN)
-_call_at = _record_intrinsic(at.CALL)
+call_at = _record_intrinsic("call_at", at.CALL)
+plan_at = _record_intrinsic("plan_at", at.PLAN)
+"""The records at an address."""
 
 
 @intrinsic
-def prefetch(typingctx: Any, address: Any) -> Any:
-    """Ask for the cache line at ``address``, to be read soon. Any address is harmless."""
+def itemsize(typingctx: Any, like: Any) -> Any:
+    """Return the bytes of an element of the type of ``like``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.get_constant(types.int64, like.bitwidth // 8)
+
+    return types.int64(like), codegen
+
+
+@intrinsic
+def prefetch(typingctx: Any, address: Any, size: Any) -> Any:
+    """Ask for the cache lines from ``address`` on, to be read soon. Any address is harmless."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         i32 = ir.IntType(32)
@@ -76,11 +110,14 @@ def prefetch(typingctx: Any, address: Any) -> Any:
             ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, i32, i32, i32]),
             "llvm.prefetch.p0" if _OPAQUE_POINTERS else "llvm.prefetch.p0i8",
         )
-        pointer = builder.inttoptr(args[0], cgutils.voidptr_t)
-        builder.call(function, [pointer, i32(0), i32(3), i32(1)])
+        step = ir.Constant(args[1].type, LINE)
+        start = ir.Constant(args[1].type, 0)
+        with cgutils.for_range_slice(builder, start, args[1], step) as (offset, _):
+            pointer = builder.inttoptr(builder.add(args[0], offset), cgutils.voidptr_t)
+            builder.call(function, [pointer, i32(0), i32(3), i32(1)])
         return context.get_dummy_value()
 
-    return types.void(types.int64), codegen
+    return types.void(types.int64, types.int64), codegen
 
 
 @intrinsic
@@ -146,31 +183,6 @@ def take_ticket(typingctx: Any, address: Any) -> Any:
     return types.int64(types.int64), codegen
 
 
-@jit_inline
-def records(call_address: int) -> Any:
-    """Return the call record at an address, and its plan's record."""
-    call = _call_at(call_address)
-    return call, _plan_at(call.plan)
-
-
-@jit_inline
-def words(address: int, length: int) -> Any:
-    """Return ``length`` int64 at an address."""
-    return array_at(address, length, np.int64(0))
-
-
-@jit_inline
-def entries(address: int, length: int) -> Any:
-    """Return ``length`` uint64 at an address."""
-    return array_at(address, length, np.uint64(0))
-
-
-@jit_inline
-def private(call: Any, plan: Any, thread: int) -> int:
-    """Return the address of a thread's own buffers."""
-    return call.workspace + plan.private + thread * plan.private_stride
-
-
 @jit
 def chunk(piece: int, pieces: int, size: int) -> tuple[int, int]:
     """Return the half-open range of ``size`` things that makes one of ``pieces`` equal pieces."""
@@ -181,7 +193,7 @@ def chunk(piece: int, pieces: int, size: int) -> tuple[int, int]:
 
 @jit
 def lower_bound(order_address: int, first: int, end: int, key: Any) -> int:
-    """Return the first place in the ascending entries ``[first, end)`` that is not below ``key``."""
+    """Return the first place in the ascending entries ``[first, end)`` with at least ``key``."""
     order = entries(order_address, end)
     while first < end:
         middle = (first + end) >> 1
@@ -195,12 +207,12 @@ def lower_bound(order_address: int, first: int, end: int, key: Any) -> int:
 @jit
 def reset_tickets(call_address: int) -> None:
     """Start handing out pieces of work from 0 again. Between parallel phases only."""
-    call, plan = records(call_address)
+    call = call_at(call_address)
+    plan = plan_at(call.plan)
     words(call.workspace + plan.tickets, 1)[0] = 0
 
 
 @jit
 def threads_of(call_address: int) -> int:
     """Return the number of pieces that a parallel phase is cut into."""
-    _, plan = records(call_address)
-    return plan.threads
+    return plan_at(call_at(call_address).plan).threads

@@ -27,12 +27,15 @@ Emit = Callable[[Any, Any, Any, int], None]
 
 
 def _call_loop(context: Any, builder: Any, name: str, args: Any, emit: Emit) -> Any:
-    """Call the function ``name`` of the module, a loop over ``args[-1]`` columns; emit it if new."""
+    """Call the function ``name`` of the module, a loop over ``args[-1]`` columns."""
     signature = ir.FunctionType(ir.VoidType(), [arg.type for arg in args])
     function = cgutils.get_or_insert_function(builder.module, signature, f"numba_embed.{name}")
     if function.is_declaration:
-        function.linkage = "internal"
-        function.attributes.add("nounwind")
+        # One copy after linking, and no second vectoriser at work on loops that are vectors already:
+        # that keeps compilation short.
+        function.linkage = "linkonce_odr"
+        for attribute in ("nounwind", "noinline", "optsize"):
+            function.attributes.add(attribute)
         inner = ir.IRBuilder(function.append_basic_block("entry"))
         columns = function.args[-1]
         whole = inner.and_(columns, ir.Constant(I64, -LANES))

@@ -24,11 +24,12 @@ def fill_tables(
     thread: int, counting: bool, grad_like: Any, row_like: Any, call_address: int
 ) -> None:
     """Sum blocks of positions into their tables, taking each block by ticket."""
-    call, plan = memory.records(call_address)
+    call = memory.call_at(call_address)
+    plan = memory.plan_at(call.plan)
     size, num_weights, length = plan.num_positions, plan.num_weights, plan.block_length
     rows = array_at(call.workspace + plan.entries, size, row_like)
     table_bytes = num_weights * plan.columns * 8
-    buffer = memory.private(call, plan, thread) + at.SOURCE
+    buffer = call.workspace + plan.private + thread * plan.private_stride + at.SOURCE
     none = ~row_like
     block = take_ticket(call.workspace + plan.tickets)
     while block < plan.blocks:
@@ -79,12 +80,13 @@ def fill_table(
 @jit
 def reduce_tables(thread: int, out_like: Any, call_address: int) -> None:
     """Add the tables in the order of blocks, a group of rows at a time, and write those rows."""
-    call, plan = memory.records(call_address)
+    call = memory.call_at(call_address)
+    plan = memory.plan_at(call.plan)
     num_weights, columns = plan.num_weights, plan.columns
     group_rows = max(1, at.TILE // columns)
     groups = -(-num_weights // group_rows)
-    itemsize = elements.itemsize(out_like)
-    base = memory.private(call, plan, thread)
+    itemsize = memory.itemsize(out_like)
+    base = call.workspace + plan.private + thread * plan.private_stride
     total, buffer = base + at.SUM, base + at.SOURCE
     together = (
         call.accumulate == 0 and call.out_row == columns * itemsize and call.out_column == itemsize
