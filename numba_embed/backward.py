@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from numba_embed import validation as check
+from numba_embed.address import address_of
 from numba_embed.errors import EmbedTypeError, EmbedValueError
 from numba_embed.plan import ALIGNMENT, BackwardPlan, default_core_num, worthwhile_threads
 from numba_embed.runtime import available_threads, pool_size
@@ -99,8 +102,7 @@ def embedding_dense_backward(
            [0., 0., 0.]], dtype=float32)
     """
     grad_array, index_array = check.as_array("grad", grad), check.as_array("indices", indices)
-    out_array = None if out is None else check.as_array("out", out)
-    plan = plan_dense_backward(
+    arguments = (
         grad_array.shape,
         grad_array.dtype,
         index_array.shape,
@@ -108,11 +110,17 @@ def embedding_dense_backward(
         num_weights,
         padding_idx,
         scale_grad_by_freq,
-        out_dtype=None if out_array is None else out_array.dtype,
-        on_invalid=on_invalid,
-        core_num=core_num,
-        num_threads=num_threads,
+        None if out is None else check.as_array("out", out).dtype,
+        on_invalid,
+        core_num,
+        num_threads,
     )
+    try:
+        plan = _recent_plan(*arguments)
+    except TypeError:  # an argument is not hashable: let the checks say what is wrong with it
+        plan = _plan(*arguments)
+    if plan.threads > 1 and num_threads is None:
+        plan = plan._within(available_threads())
     return plan._run(grad_array, index_array, out, accumulate, None, None)
 
 
@@ -179,6 +187,10 @@ class Plan(BackwardPlan):
         check.checked_index_dtype(index_array.dtype)
         return self._run(grad_array, index_array, out, accumulate, workspace, report)
 
+    def _within(self, threads: int) -> Plan:
+        """Return this plan for at most so many threads."""
+        return self if threads >= self.threads else _with_threads(self, threads)
+
     def _run(
         self,
         grad: Array,
@@ -189,11 +201,11 @@ class Plan(BackwardPlan):
         report: RunReport | None,
     ) -> Any:
         """Check what is left to check, and run in the workspace or in memory of its own."""
-        accumulate = check.flag("accumulate", accumulate)
+        if accumulate is not False:
+            accumulate = check.flag("accumulate", accumulate)
         out_array = None
         if out is not None:
-            shape = (self.num_weights, self.embedding_dim)
-            out_array = check.checked_out(out, shape, grad, indices)
+            out_array = check.checked_out(out, self.out_shape, grad, indices)
             if check.checked_format("out", out_array.dtype) is not self.out_format:
                 raise EmbedTypeError(
                     f"out must have the plan's dtype {self.out_format.name}, got {out_array.dtype}"
@@ -201,11 +213,21 @@ class Plan(BackwardPlan):
         elif accumulate:
             raise EmbedValueError("out must be given with accumulate=True, got None")
         if workspace is None:
-            workspace = self.make_workspace()
+            scratch = np.empty(self.workspace_nbytes, np.uint8)
+            offset = -address_of(scratch) % ALIGNMENT
+            result = _executor()(
+                self, grad, indices, out_array, accumulate, scratch[offset:], report
+            )
+            return result if out is None else out
         with workspace.in_use(self.workspace_nbytes) as offset:
             scratch = workspace.bytes[offset : offset + self.workspace_nbytes - ALIGNMENT]
             result = _executor()(self, grad, indices, out_array, accumulate, scratch, report)
         return result if out is None else out
+
+
+@lru_cache(maxsize=256)
+def _with_threads(plan: Plan, threads: int) -> Plan:
+    return replace(plan, threads=threads)
 
 
 def plan_dense_backward(
@@ -245,18 +267,48 @@ def plan_dense_backward(
     EmbedTypeError, EmbedValueError
         As `embedding_dense_backward`, but for what only data can show.
     """
+    plan = _plan(
+        tuple(grad_shape),
+        grad_dtype,
+        tuple(indices_shape),
+        indices_dtype,
+        num_weights,
+        padding_idx,
+        scale_grad_by_freq,
+        out_dtype,
+        on_invalid,
+        core_num,
+        num_threads,
+    )
+    if plan.threads > 1 and num_threads is None:
+        plan = plan._within(available_threads())
+    return plan
+
+
+def _plan(
+    grad_shape: tuple[int, ...],
+    grad_dtype: Any,
+    indices_shape: tuple[int, ...],
+    indices_dtype: Any,
+    num_weights: Any,
+    padding_idx: Any,
+    scale_grad_by_freq: Any,
+    out_dtype: Any,
+    on_invalid: Any,
+    core_num: Any,
+    num_threads: Any,
+) -> Plan:
+    """Check all arguments and return the plan, for the whole thread pool unless told otherwise."""
     grad_format = check.checked_format("grad", grad_dtype)
     out_format = grad_format if out_dtype is None else check.checked_format("out", out_dtype)
     check.checked_index_dtype(indices_dtype)
-    n, d = check.checked_shapes(tuple(grad_shape), tuple(indices_shape))
+    n, d = check.checked_shapes(grad_shape, indices_shape)
     v = check.checked_num_weights(num_weights)
     threads = check.checked_num_threads(num_threads)
     if threads is None:
         threads = worthwhile_threads(n, v, d, grad_format, out_format, pool_size())
-        if threads > 1:
-            threads = min(threads, available_threads())
     cores = check.checked_core_num(core_num)
-    return _shared_plan(
+    return Plan(
         n,
         v,
         d,
@@ -270,5 +322,5 @@ def plan_dense_backward(
     )
 
 
-_shared_plan = lru_cache(maxsize=256)(Plan)
-"""Plans are immutable: equal recent ones are shared."""
+_recent_plan = lru_cache(maxsize=256, typed=True)(_plan)
+"""Plans are immutable, so calls with the same arguments share one. ``typed``: 1 is not True."""

@@ -7,22 +7,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from numba_embed.address import address_of
 from numba_embed.formats import Format
-from numba_embed.kernels import layout as at
-from numba_embed.kernels.count import NONE_BAD, check, count_per_core, order
+from numba_embed.kernels.count import NONE_BAD, count, count_per_core
 from numba_embed.kernels.gather import gather
+from numba_embed.kernels.layout import CALL, call_word
 from numba_embed.kernels.tables import tables
 from numba_embed.plan import BackwardPlan
 from numba_embed.runtime import launch
 from numba_embed.validation import bad_index
 from numba_embed.workspace import RunReport
 
-STREAMING_BYTES = 16 << 20
-"""Outputs from this size on are written past the caches."""
-
-ZEROED_BYTES = 32 << 20
-"""Fresh outputs from this size on come from the system, zeroed, page by page when first touched:
-rows that no index names are left alone. Smaller ones are recycled memory, to be written anyway."""
+WORKSPACE, INDICES = call_word("workspace"), call_word("indices")
+GRAD, OUT = call_word("grad"), call_word("out")
+ACCUMULATE, ZEROED, STREAMING = map(call_word, ("accumulate", "zeroed", "streaming"))
 
 Array = npt.NDArray[Any]
 
@@ -54,36 +52,39 @@ def execute(
     EmbedIndexError, EmbedValueError
         For the first bad index in C order.
     """
-    n, v, d = plan.num_positions, plan.num_weights, plan.embedding_dim
-    call = np.zeros(1, at.CALL)
-    address = call.ctypes.data
+    call = plan.call_template.copy()
+    address = address_of(call)
     index_like, source = _index_operand(plan, indices, scratch)
-    call["plan"], call["workspace"] = plan.record_address, scratch.ctypes.data
-    call["indices"] = source.ctypes.data
-    row_like = plan.row_like
-    bad = launch(check, plan.threads, index_like, row_like, address)
+    call[WORKSPACE] = address_of(scratch)
+    call[INDICES] = address_of(source)
+    threads, row_like = plan.threads, plan.row_like
+    bad = launch(count, threads, index_like, row_like, address)
     if bad != NONE_BAD:
-        raise bad_index(indices, int(bad), v)
+        raise bad_index(indices, int(bad), plan.num_weights)
 
-    zeroed = False
     if out is None:
-        zeroed = v * d * plan.out_format.itemsize >= ZEROED_BYTES
-        out = (np.zeros if zeroed else np.empty)((v, d), plan.out_format.dtype)
-    if out.size == 0 or (accumulate and n == 0):
+        make = np.zeros if plan.fresh_zeroed else np.empty
+        out = make(plan.out_shape, plan.out_dtype)
+        call[ZEROED] = plan.fresh_zeroed
+    elif not (out.flags.c_contiguous and out.dtype.isnative):
+        _describe_out(call, out, plan.out_format)
+    if out.size == 0 or (accumulate and plan.num_positions == 0):
         return out
-    _describe_grad(call, grad, plan.grad_format)
-    _describe_out(call, out, plan.out_format)
-    call["accumulate"], call["zeroed"] = accumulate, zeroed
+    call[GRAD] = address_of(grad)
+    if not (grad.flags.c_contiguous and grad.dtype.isnative):
+        _describe_grad(call, grad, plan.grad_format)
+    call[OUT] = address_of(out)
+    if call[STREAMING] and call[OUT] % plan.out_format.itemsize:
+        call[STREAMING] = 0  # elements that straddle lines cannot be gathered to whole lines
+    call[ACCUMULATE] = accumulate
     grad_like, out_like = plan.grad_format.like, plan.out_format.like
-    in_tables = plan.order.by_position
-    if in_tables:
+    if plan.order.by_position:
         counting = accumulate or plan.scale_grad_by_freq or report is not None
-        launch(tables, plan.threads, counting, grad_like, out_like, row_like, address)
+        launch(tables, threads, counting, grad_like, out_like, row_like, address)
     else:
-        launch(order, plan.threads, row_like, address)
-        launch(gather, plan.threads, grad_like, out_like, address)
+        launch(gather, threads, grad_like, out_like, address)
     if report is not None:
-        _fill(report, plan, in_tables, address)
+        _fill(report, plan, address)
     return out
 
 
@@ -106,8 +107,8 @@ def _index_operand(
     return _INDEX_LIKE[word], copy
 
 
-def _describe_grad(call: npt.NDArray[np.void], grad: Array, form: Format) -> None:
-    """Describe grad: its address, its rows' strides (merged where possible) and its columns."""
+def _describe_grad(call: npt.NDArray[np.int64], grad: Array, form: Format) -> None:
+    """Describe a grad that is not contiguous: its rows' strides, merged where possible."""
     merged: list[tuple[int, int]] = []
     for size, stride in zip(grad.shape[:-1], grad.strides[:-1], strict=True):
         if size == 1:
@@ -117,34 +118,27 @@ def _describe_grad(call: npt.NDArray[np.void], grad: Array, form: Format) -> Non
         else:
             merged.append((size, stride))
     merged = merged or [(1, 0)]
-    call["grad"] = grad.ctypes.data
-    call["grad_column"] = grad.strides[-1] if grad.shape[-1] > 1 else form.itemsize
-    call["grad_swap"] = not grad.dtype.isnative
-    call["grad_dims"] = len(merged)
+    record = call.view(CALL)
+    record["grad_column"] = grad.strides[-1] if grad.shape[-1] > 1 else form.itemsize
+    record["grad_swap"] = not grad.dtype.isnative
+    record["grad_dims"] = len(merged)
     for dim, (size, stride) in enumerate(merged):
-        call["grad_shape"][0, dim], call["grad_strides"][0, dim] = size, stride
+        record["grad_shape"][0, dim], record["grad_strides"][0, dim] = size, stride
 
 
-def _describe_out(call: npt.NDArray[np.void], out: Array, form: Format) -> None:
-    """Describe out, and decide whether its rows can be streamed."""
+def _describe_out(call: npt.NDArray[np.int64], out: Array, form: Format) -> None:
+    """Describe an out that is not contiguous; its rows cannot be streamed."""
     rows, columns = out.shape
-    address = out.ctypes.data
-    row = out.strides[0] if rows > 1 else columns * form.itemsize
-    column = out.strides[1] if columns > 1 else form.itemsize
-    call["out"], call["out_row"], call["out_column"] = address, row, column
-    call["out_swap"] = not out.dtype.isnative
-    call["streaming"] = (
-        out.nbytes >= STREAMING_BYTES
-        and column == form.itemsize
-        and row == columns * form.itemsize
-        and out.dtype.isnative
-        and address % form.itemsize == 0
-    )
+    record = call.view(CALL)
+    record["out_row"] = out.strides[0] if rows > 1 else columns * form.itemsize
+    record["out_column"] = out.strides[1] if columns > 1 else form.itemsize
+    record["out_swap"] = not out.dtype.isnative
+    record["streaming"] = 0
 
 
-def _fill(report: RunReport, plan: BackwardPlan, in_tables: bool, address: int) -> None:
+def _fill(report: RunReport, plan: BackwardPlan, address: int) -> None:
     """Fill a report with what the kernels counted: one entry per core that owns rows."""
     first_core = 0 if plan.num_weights >= plan.core_num else plan.core_num - 1
     lookups = np.zeros(plan.core_num - first_core, np.int64)
-    count_per_core.serial(in_tables, first_core, lookups, address)
+    count_per_core.serial(plan.order.by_position, first_core, lookups, address)
     report._fill(plan.core_num, first_core, lookups)

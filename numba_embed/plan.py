@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +37,13 @@ MAX_COUNTERS = 1 << 19
 
 PIECES_PER_THREAD = 8
 """Row ranges per thread: enough to even out what a cost estimate misses."""
+
+STREAMING_BYTES = 16 << 20
+"""Outputs from this size on are written past the caches."""
+
+ZEROED_BYTES = 32 << 20
+"""Fresh outputs from this size on come from the system, zeroed, page by page when first touched:
+rows that no index names are left alone. Smaller ones are recycled memory, to be written anyway."""
 
 THREAD_BYTES = 1 << 18
 """By default a thread is used for each so many bytes to be moved; less does not repay a launch."""
@@ -178,9 +187,38 @@ class BackwardPlan:
         return self._laid_out[1]
 
     @cached_property
-    def record_address(self) -> int:
-        """The address of the plan record that kernels read (`numba_embed.kernels.layout`)."""
-        return self._laid_out[0].ctypes.data
+    def out_shape(self) -> tuple[int, int]:
+        """The shape of the result, (V, D)."""
+        return self.num_weights, self.embedding_dim
+
+    @cached_property
+    def out_dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype of the result."""
+        return self.out_format.dtype
+
+    @cached_property
+    def out_nbytes(self) -> int:
+        """Bytes of the result."""
+        return self.num_weights * self.embedding_dim * self.out_format.itemsize
+
+    @property
+    def fresh_zeroed(self) -> bool:
+        """Whether a fresh result comes zeroed from the system."""
+        return self.out_nbytes >= ZEROED_BYTES
+
+    @cached_property
+    def call_template(self) -> npt.NDArray[np.int64]:
+        """The call record of a run on C-contiguous native arrays, but for their addresses."""
+        record = np.zeros(1, at.CALL)
+        record["plan"] = self._laid_out[0].ctypes.data
+        record["out_row"] = self.embedding_dim * self.out_format.itemsize
+        record["out_column"] = self.out_format.itemsize
+        record["streaming"] = self.out_nbytes >= STREAMING_BYTES
+        record["grad_column"] = self.grad_format.itemsize
+        record["grad_dims"] = 1
+        record["grad_shape"][0, 0] = self.num_positions
+        record["grad_strides"][0, 0] = self.embedding_dim * self.grad_format.itemsize
+        return record.view(np.int64)
 
     @property
     def row_like(self) -> np.uint32 | np.uint64:
@@ -221,8 +259,7 @@ def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:
     """Return the plan record, (1,), and the workspace's size in bytes."""
     n, v, d = plan.num_positions, plan.num_weights, plan.embedding_dim
     threads, order = plan.threads, plan.order
-    buffer = np.zeros(1, at.PLAN)
-    record = buffer.view(np.recarray)[0]
+    record = SimpleNamespace(**dict.fromkeys(at.PLAN.names or (), 0))
     record.num_positions, record.num_weights, record.columns = n, v, d
     record.padding = -1 if plan.padding_idx is None else plan.padding_idx
     record.scale, record.dropping = plan.scale_grad_by_freq, plan.dropping
@@ -264,7 +301,7 @@ def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:
     stride = -(-(at.FREQUENCY + 4 * counters) // ALIGNMENT) * ALIGNMENT
     record.private_stride = stride
     record.private = layout.take(threads * stride)
-    return buffer, layout.size + ALIGNMENT
+    return np.array([tuple(vars(record).values())], at.PLAN), layout.size + ALIGNMENT
 
 
 def default_core_num(num_weights: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from numba_embed.address import address_of
 from numba_embed.errors import EmbedError, EmbedTypeError, EmbedValueError
 from numba_embed.plan import ALIGNMENT
 
@@ -83,7 +84,7 @@ class Workspace:
                 "workspace is in use by another thread; give each thread its own"
             )
         try:
-            yield -self.bytes.ctypes.data % ALIGNMENT
+            yield -address_of(self.bytes) % ALIGNMENT
         finally:
             self._lock.release()
 

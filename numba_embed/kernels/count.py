@@ -1,8 +1,8 @@
 """Checking and counting the indices, and the stable order of their positions by row.
 
-`check` reads the indices once: each of T threads checks a chunk and counts its look-ups per bucket,
-a bucket being one core's rows, or a slice or a group of cores. `order` then sends every position to
-its bucket in one stable pass, and counts and orders core by core within a bucket, whose frequency
+`count` reads the indices once: each of T threads checks a chunk and counts its look-ups per bucket,
+a bucket being one core's rows, or a slice or a group of cores. Then it sends every position to its
+bucket in one stable pass, and counts and orders core by core within a bucket, whose frequency
 buffer fits the cache.
 """
 
@@ -157,17 +157,6 @@ def first_bad(call_address: int) -> int:
     return NONE_BAD
 
 
-@kernel
-def check(index_like: Any, row_like: Any, call_address: int) -> int:
-    """Check all indices, store them as rows and count them by bucket.
-
-    Returns the first bad position in stream order, or NONE_BAD.
-    """
-    for thread in prange(memory.threads_of(call_address)):
-        check_chunk(np.int64(thread), index_like, row_like, call_address)
-    return first_bad(call_address)
-
-
 @jit
 def prefix_buckets(call_address: int) -> None:
     """Turn the histogram into each thread's first place in each bucket; fill ``bucket_start``.
@@ -245,20 +234,32 @@ def order_buckets(thread: int, call_address: int) -> None:
         group = take_ticket(call.workspace + plan.tickets)
 
 
-@kernel
-def order(row_like: Any, call_address: int) -> None:
-    """Order the positions by row, stably.
+@jit
+def is_ordered(call_address: int) -> bool:
+    """Whether the plan asks for the order of positions; partial tables need only the rows."""
+    return memory.plan_at(memory.call_at(call_address).plan).buckets > 0
 
-    Afterwards ``entries`` holds ``taking_part`` entries ``row << position_bits | position``,
-    ascending.
+
+@kernel
+def count(index_like: Any, row_like: Any, call_address: int) -> int:
+    """Check all indices and store them as rows; then order the positions by row, stably.
+
+    Returns the first bad position in stream order, or NONE_BAD. If none is bad, ``entries`` holds
+    ``taking_part`` ascending entries ``row << position_bits | position`` afterwards, or the rows
+    where the plan asks for no order.
     """
     threads = memory.threads_of(call_address)
-    prefix_buckets(call_address)
     for thread in prange(threads):
-        scatter_chunk(np.int64(thread), row_like, call_address)
-    memory.reset_tickets(call_address)
-    for thread in prange(threads):
-        order_buckets(np.int64(thread), call_address)
+        check_chunk(np.int64(thread), index_like, row_like, call_address)
+    bad = first_bad(call_address)
+    if bad == NONE_BAD and is_ordered(call_address):
+        prefix_buckets(call_address)
+        for thread in prange(threads):
+            scatter_chunk(np.int64(thread), row_like, call_address)
+        memory.reset_tickets(call_address)
+        for thread in prange(threads):
+            order_buckets(np.int64(thread), call_address)
+    return bad
 
 
 @kernel

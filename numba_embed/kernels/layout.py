@@ -88,6 +88,13 @@ CALL = np.dtype(
     ]
 )
 
+
+def call_word(name: str) -> int:
+    """Return the place of a field in the call record, seen as a vector of int64."""
+    assert CALL.fields is not None
+    return CALL.fields[name][1] // 8
+
+
 # One thread's buffers, in bytes behind `private + thread * private_stride`.
 
 TILE = 1024

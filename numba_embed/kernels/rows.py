@@ -31,7 +31,7 @@ def _call_loop(context: Any, builder: Any, name: str, args: Any, emit: Emit) -> 
     signature = ir.FunctionType(ir.VoidType(), [arg.type for arg in args])
     function = cgutils.get_or_insert_function(builder.module, signature, f"numba_embed.{name}")
     if function.is_declaration:
-        # One copy after linking, and no second vectoriser at work on loops that are vectors already:
+        # One copy after linking, and no second vectoriser at work on loops that are vectors:
         # that keeps compilation short.
         function.linkage = "linkonce_odr"
         for attribute in ("nounwind", "noinline", "optsize"):
