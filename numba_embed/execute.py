@@ -119,8 +119,10 @@ def _describe_grad(call: npt.NDArray[np.int64], grad: Array, form: Format) -> No
             merged.append((size, stride))
     merged = merged or [(1, 0)]
     record = call.view(CALL)
-    record["grad_column"] = grad.strides[-1] if grad.shape[-1] > 1 else form.itemsize
+    column = grad.strides[-1] if grad.shape[-1] > 1 else form.itemsize
+    record["grad_column"] = column
     record["grad_swap"] = not grad.dtype.isnative
+    record["plain"] = len(merged) == 1 and column == form.itemsize and grad.dtype.isnative
     record["grad_dims"] = len(merged)
     for dim, (size, stride) in enumerate(merged):
         record["grad_shape"][0, dim], record["grad_strides"][0, dim] = size, stride

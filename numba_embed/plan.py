@@ -45,6 +45,13 @@ ZEROED_BYTES = 32 << 20
 """Fresh outputs from this size on come from the system, zeroed, page by page when first touched:
 rows that no index names are left alone. Smaller ones are recycled memory, to be written anyway."""
 
+AHEAD_BYTES = 4096
+"""Bytes of gradient rows that are asked for ahead of their turn."""
+
+MAX_AHEAD = 16
+MAX_ASK = 512
+"""Most rows, and most bytes of one row, that are asked for: the hardware fetches on from there."""
+
 THREAD_BYTES = 1 << 18
 """By default a thread is used for each so many bytes to be moved; less does not repay a launch."""
 
@@ -214,6 +221,7 @@ class BackwardPlan:
         record["out_row"] = self.embedding_dim * self.out_format.itemsize
         record["out_column"] = self.out_format.itemsize
         record["streaming"] = self.out_nbytes >= STREAMING_BYTES
+        record["plain"] = 1
         record["grad_column"] = self.grad_format.itemsize
         record["grad_dims"] = 1
         record["grad_shape"][0, 0] = self.num_positions
@@ -268,6 +276,9 @@ def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:
     record.position_bits = plan.position_bits
     record.pieces = 1 if threads == 1 else min(PIECES_PER_THREAD * threads, max(1, v))
     record.column_slices = 1
+    row_bytes = max(1, min(d, at.TILE) * plan.grad_format.itemsize)
+    record.ahead = max(1, min(MAX_AHEAD, AHEAD_BYTES // row_bytes))
+    record.ask = min(row_bytes, MAX_ASK)
 
     layout = _Layout()
     buckets = cut_buckets(v, plan.core_num)

@@ -36,18 +36,6 @@ def grad_address(call: Any, position: int) -> int:
 
 
 @jit
-def is_plain(like: Any, call: Any) -> bool:
-    """Whether a position's row starts at a fixed stride, is contiguous, and has no weight."""
-    return (
-        call.grad_dims == 1
-        and call.position_map == 0
-        and call.position_weights == 0
-        and call.grad_swap == 0
-        and call.grad_column == itemsize(like)
-    )
-
-
-@jit
 def add_position(
     like: Any, call: Any, position: int, column: int, columns: int, total: int, buffer: int,
     fresh: bool,

@@ -19,13 +19,6 @@ from numba_embed.kernels.memory import fence, lower_bound, take_ticket
 from numba_embed.kernels.rows import add_row, divide_row, narrow_row, set_row
 from numba_embed.runtime import jit, kernel
 
-AHEAD = 4096
-"""Bytes of gradient rows that are asked for ahead of their turn."""
-
-MAX_AHEAD = 16
-MAX_BYTES = 512
-"""Most rows, and most bytes of one row, that are asked for: the hardware fetches on from there."""
-
 HOT_WORDS = 3
 
 
@@ -33,24 +26,29 @@ HOT_WORDS = 3
 def sum_entries(
     like: Any, call: Any, plan: Any, first: int, end: int, column: int, columns: int, total: int,
     buffer: int,
-) -> None:  # fmt: skip
-    """``total`` = the sum of the entries ``[first, end)`` in their order, from +0.0 on."""
-    taking_part = call.taking_part
+) -> int:  # fmt: skip
+    """``total`` = the sum of a row's entries from ``first`` on, in their order, from +0.0 on.
+
+    The row ends at ``end`` or where the entries' row changes. Returns the end.
+    """
+    taking_part, ahead, ask = call.taking_part, plan.ahead, plan.ask
     order = memory.entries(call.workspace + plan.entries, taking_part)
-    mask = (np.uint64(1) << np.uint64(plan.position_bits)) - np.uint64(1)
-    row_bytes = columns * memory.itemsize(like)
-    ahead = max(1, min(MAX_AHEAD, AHEAD // row_bytes))
-    touched = min(row_bytes, MAX_BYTES)
+    bits = np.uint64(plan.position_bits)
+    mask = (np.uint64(1) << bits) - np.uint64(1)
     base, stride = call.grad + column * call.grad_column, call.grad_strides[0]
-    plain = elements.is_plain(like, call)
-    if first == end:
+    plain = call.plain != 0
+    if first >= end:
         memory.clear_bytes(total, columns * 8)
-    for place in range(first, end):
-        position = np.int64(order[place] & mask)
+        return end
+    entry = order[first]
+    row = entry >> bits
+    place = first
+    while place < end and entry >> bits == row:
+        position = np.int64(entry & mask)
         if plain:
             if place + ahead < taking_part:
                 later = np.int64(order[place + ahead] & mask)
-                memory.prefetch(base + later * stride, touched)
+                memory.prefetch(base + later * stride, ask)
             if place == first:
                 set_row(like, total, base + position * stride, columns)
             else:
@@ -59,6 +57,10 @@ def sum_entries(
             elements.add_position(
                 like, call, position, column, columns, total, buffer, place == first
             )
+        place += 1
+        if place < end:
+            entry = order[place]
+    return place
 
 
 @jit
@@ -181,44 +183,46 @@ def cut_rows(piece: int, call: Any, plan: Any) -> tuple[int, int]:
 
 
 @jit
-def run_end(call: Any, plan: Any, first: int, end: int) -> int:
-    """Return the end of the run of entries of the same row as the first one."""
-    order = memory.entries(call.workspace + plan.entries, end)
+def cut_end(call: Any, plan: Any, first: int, end: int) -> int:
+    """Return the end of the row's entries if it has ``cut`` of them or more, else ``first``."""
+    order_address = call.workspace + plan.entries
+    order = memory.entries(order_address, end)
     bits = np.uint64(plan.position_bits)
     row = order[first] >> bits
-    last = first + 1
-    while last < end and order[last] >> bits == row:
-        last += 1
-    return last
+    if first + plan.cut > end or order[first + plan.cut - 1] >> bits != row:
+        return first
+    key = (row << bits) + np.uint64(plan.num_positions)
+    return lower_bound(order_address, first, end, key)
 
 
 @jit
 def sum_row(
-    grad_like: Any, out_like: Any, call: Any, plan: Any, row: int, first: int, end: int, which: int,
+    grad_like: Any, out_like: Any, call: Any, plan: Any, row: int, first: int, end: int, found: int,
     column: int, columns: int, base: int,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Leave a row's sum, scaled and with the old output added, in the buffer at ``base``.
 
-    ``which`` is the row's number among the hot rows, or -1.
+    Its entries start at ``first``; ``found`` hot rows have been summed by block. Returns their end.
     """
     total, buffer = base + at.SUM, base + at.SOURCE
-    if which >= 0:
+    last = cut_end(call, plan, first, end)
+    if last == first:
+        last = sum_entries(grad_like, call, plan, first, end, column, columns, total, buffer)
+    elif found > 0:
+        which = hot_number(call, plan, found, row)
         add_hot_blocks(which, call, plan, column, columns, total)
-    elif end - first >= plan.cut:
-        sum_blocks(grad_like, call, plan, first, end, column, columns, total, buffer)
     else:
-        sum_entries(grad_like, call, plan, first, end, column, columns, total, buffer)
+        sum_blocks(grad_like, call, plan, first, last, column, columns, total, buffer)
     if plan.scale != 0:
-        divide_row(total, np.float64(end - first), columns)
+        divide_row(total, np.float64(last - first), columns)
     if call.accumulate != 0:
         elements.add_old(out_like, call, row, column, columns, total, buffer)
+    return last
 
 
 @jit
 def hot_number(call: Any, plan: Any, found: int, row: int) -> int:
-    """Return a cut row's number among the hot rows that were found, or -1 if none were."""
-    if found == 0:
-        return -1
+    """Return the number of a row among the hot rows."""
     hot = memory.words(call.workspace + plan.hot, found * HOT_WORDS)
     which = 0
     while hot[which * HOT_WORDS] != row:
@@ -258,11 +262,12 @@ def sum_piece(
                 place, staged = elements.out_address(call, touched, left), np.int64(0)
             row = touched
             continue
-        last = run_end(call, plan, first, end)
-        which = hot_number(call, plan, found, row) if last - first >= plan.cut else -1
+        last = first
         for column in range(left, right, at.TILE):
             width = min(at.TILE, right - column)
-            sum_row(grad_like, out_like, call, plan, row, first, last, which, column, width, base)
+            last = sum_row(
+                grad_like, out_like, call, plan, row, first, end, found, column, width, base
+            )
             if streaming:
                 narrow_row(out_like, buffer + staged, base + at.SUM, width)
                 staged += width * memory.itemsize(out_like)

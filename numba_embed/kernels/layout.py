@@ -40,6 +40,8 @@ PLAN = np.dtype(
         "last_width",
         "buckets",
         "counters",  # entries of one thread's frequency buffer
+        "ahead",  # how many entries ahead a gradient row is asked for
+        "ask",  # how many bytes of it
         "position_bits",  # an entry of the order is row << position_bits | position
         "pieces",  # row ranges that the sum over rows is cut into
         "column_slices",  # column ranges, so that threads share wide rows
@@ -79,6 +81,7 @@ CALL = np.dtype(
             "grad_swap",
             "accumulate",  # 1: add to what out holds
             "zeroed",  # 1: out is known to be zero
+            "plain",  # 1: gradient rows are contiguous, at one stride, and have no weights or map
             "streaming",  # 1: out is C-contiguous and larger than the caches
             "taking_part",  # entries of the order, known after the counting
             "grad_dims",  # leading dimensions of grad after merging, at most 7

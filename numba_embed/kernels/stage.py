@@ -18,6 +18,10 @@ FULL = 8 * (at.STAGE - at.TILE)
 """Bytes from which on the buffer is flushed: another tile may not fit."""
 
 
+LONG_RUN = 1024
+"""Bytes of zeros from which on they are streamed without passing through the buffer."""
+
+
 @jit
 def flush(stage: int, place: int, staged: int) -> int:
     """Write the whole lines of the buffer. Returns how many bytes remain, moved to its start.
@@ -46,7 +50,7 @@ def finish(stage: int, place: int, staged: int) -> None:
 @jit
 def stage_zeros(stage: int, place: int, staged: int, size: int) -> tuple[int, int]:
     """Append ``size`` zero bytes; a long run is streamed straight. Returns (place, staged)."""
-    if size > FULL:
+    if size > LONG_RUN:
         # Fill the last line up, so that the buffer empties, then stream whole lines of zeros.
         fill = -(place + staged) & (LINE - 1)
         clear_bytes(stage + staged, fill)

@@ -55,7 +55,7 @@ def fill_table(
     rows = array_at(call.workspace + plan.entries, end, row_like)
     none = ~row_like
     base, stride, columns = call.grad, call.grad_strides[0], plan.columns
-    plain = elements.is_plain(like, call)
+    plain = call.plain != 0
     if plain and columns == 1:
         sums = array_at(table, plan.num_weights, np.float64(0))
         for position in range(first, end):
