@@ -57,8 +57,7 @@ def execute(
     index_like, source = _index_operand(plan, indices, scratch)
     call[WORKSPACE] = address_of(scratch)
     call[INDICES] = address_of(source)
-    threads, row_like = plan.threads, plan.row_like
-    bad = launch(count, threads, index_like, row_like, address)
+    bad = launch(count, plan.threads, index_like, plan.row_like, address)
     if bad != NONE_BAD:
         raise bad_index(indices, int(bad), plan.num_weights)
 
@@ -68,8 +67,23 @@ def execute(
         call[ZEROED] = plan.fresh_zeroed
     elif not (out.flags.c_contiguous and out.dtype.isnative):
         _describe_out(call, out, plan.out_format)
-    if out.size == 0 or (accumulate and plan.num_positions == 0):
-        return out
+    if out.size > 0 and not (accumulate and plan.num_positions == 0):
+        _sum(plan, grad, out, accumulate, call, address, report is not None)
+    if report is not None:
+        _fill(report, plan, address)
+    return out
+
+
+def _sum(
+    plan: BackwardPlan,
+    grad: Array,
+    out: Array,
+    accumulate: bool,
+    call: npt.NDArray[np.int64],
+    address: int,
+    reporting: bool,
+) -> None:
+    """Sum the counted positions into ``out``, which has elements."""
     call[GRAD] = address_of(grad)
     if not (grad.flags.c_contiguous and grad.dtype.isnative):
         _describe_grad(call, grad, plan.grad_format)
@@ -79,13 +93,10 @@ def execute(
     call[ACCUMULATE] = accumulate
     grad_like, out_like = plan.grad_format.like, plan.out_format.like
     if plan.order.by_position:
-        counting = accumulate or plan.scale_grad_by_freq or report is not None
-        launch(tables, threads, counting, grad_like, out_like, row_like, address)
+        counting = accumulate or plan.scale_grad_by_freq or reporting
+        launch(tables, plan.threads, counting, grad_like, out_like, plan.row_like, address)
     else:
-        launch(gather, threads, grad_like, out_like, address)
-    if report is not None:
-        _fill(report, plan, address)
-    return out
+        launch(gather, plan.threads, grad_like, out_like, address)
 
 
 def _index_operand(

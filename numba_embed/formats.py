@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Format:
     """A floating point format.
 
@@ -26,6 +26,9 @@ class Format:
     name: str
     itemsize: int
     like: np.generic
+
+    def __repr__(self) -> str:
+        return self.name
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from numba_embed.address import address_of
 from numba_embed.errors import EmbedError, EmbedTypeError, EmbedValueError
+from numba_embed.partition import MAX_LISTED_CORES
 from numba_embed.plan import ALIGNMENT
 
 
@@ -113,7 +114,18 @@ class RunReport:
 
     @property
     def lookups_per_core(self) -> npt.NDArray[np.int64]:
-        """int64 of shape (core_num,): the look-ups that each core counted among its rows."""
+        """int64 of shape (core_num,): the look-ups that each core counted among its rows.
+
+        Raises
+        ------
+        EmbedValueError
+            If the run had so many cores that a list of them is absurd.
+        """
+        if self._core_num > MAX_LISTED_CORES:
+            raise EmbedValueError(
+                f"core_num must be at most {MAX_LISTED_CORES} to list every core's look-ups, "
+                f"got {self._core_num}"
+            )
         lookups = np.zeros(self._core_num, np.int64)
         lookups[self._first_core :] = self._counted
         return lookups
