@@ -79,4 +79,4 @@ def build(session: nox.Session) -> None:
 
 def _pinned(tool: str) -> list[str]:
     extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
-    return [requirement for requirement in extras["dev"] if requirement.startswith(tool)]
+    return [requirement for requirement in extras["lint"] if requirement.startswith(tool)]
