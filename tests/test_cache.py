@@ -1,0 +1,81 @@
+"""Compiled kernels on disk: none to be had, many writers at once, and found again."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import RunPython
+
+# The call whose kernels compile soonest: a small table, on one thread.
+FIRST_CALL = """
+import numpy as np
+import numba_embed as ne
+ids = np.arange(9000) % 4
+out = ne.embedding_dense_backward(np.ones((9000, 1), np.float32), ids, 5, 0, num_threads=1)
+assert out[:, 0].tolist() == [0, 2250, 2250, 2250, 0]
+"""
+NOWHERE = {"HOME": "/dev/null/home", "XDG_CACHE_HOME": "/dev/null/cache"}
+
+
+def copied(package_dir: Path, place: Path) -> Path:
+    """Copy the package, without what was compiled."""
+    ignore = shutil.ignore_patterns("__pycache__")
+    return Path(shutil.copytree(package_dir, place / package_dir.name, ignore=ignore))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="/dev/null is no file there")
+def test_row_28_no_cache_directory_at_all(
+    package_dir: Path, tmp_path: Path, run_python: RunPython
+) -> None:
+    package = copied(package_dir, tmp_path)
+    for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:
+        (folder / "__pycache__").write_text("a file where a directory should be")
+    for cache in (None, "/dev/null/numba"):
+        done = run_python(
+            "import warnings; warnings.simplefilter('always')\n" + FIRST_CALL + FIRST_CALL,
+            package=package,
+            NUMBA_CACHE_DIR=cache,
+            **NOWHERE,
+        )
+        assert done.stderr.count("Warning") <= 1, done.stderr
+
+
+def test_row_28_eight_processes_make_their_first_call_at_once(
+    tmp_path: Path, run_python: RunPython
+) -> None:
+    def one(_: int) -> int:
+        return run_python(FIRST_CALL, NUMBA_CACHE_DIR=str(tmp_path)).returncode
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(one, range(8))) == [0] * 8
+    assert any(tmp_path.rglob("*.nbi")), "nothing was cached"
+    code = (
+        FIRST_CALL
+        + """
+from numba.core import event
+with event.install_recorder("numba:compile") as recorder:
+    ne.embedding_dense_backward(np.ones((9000, 1), np.float32), ids, 5, 0, num_threads=1)
+assert not recorder.buffer
+"""
+    )
+    run_python(code, NUMBA_CACHE_DIR=str(tmp_path))
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path, run_python: RunPython) -> None:
+    code = (
+        """
+import sys
+from numba.core import event
+with event.install_recorder("numba:compile") as recorder:
+"""
+        + "\n".join("    " + line for line in FIRST_CALL.splitlines())
+        + """
+print(sum(1 for when, what in recorder.buffer if what.is_start))
+"""
+    )
+    assert int(run_python(code, NUMBA_CACHE_DIR=str(tmp_path)).stdout) > 0
+    assert int(run_python(code, NUMBA_CACHE_DIR=str(tmp_path)).stdout) == 0

@@ -1,0 +1,67 @@
+"""Other instruction sets: everything compiles, nothing crashes, no bit moves."""
+
+from __future__ import annotations
+
+import json
+import platform
+
+import llvmlite.binding
+import pytest
+from conftest import RunPython
+from jobs import NARROW_JOBS, all_digests
+
+GENERIC = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+HASWELL = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+f16c,+avx,+sse4.2,+fma"}
+
+
+def host_features() -> set[str]:
+    """Name the features of this machine's CPU."""
+    found = llvmlite.binding.get_host_cpu_features()
+    return {name for name, present in found.items() if present}
+
+
+@pytest.mark.parametrize(
+    ("variables", "jobs", "threads"),
+    [
+        pytest.param(GENERIC, list(NARROW_JOBS), 1, id="generic"),
+        pytest.param(GENERIC, ["float16"], 2, id="generic-parallel"),
+        pytest.param(HASWELL, ["float16"], 1, id="haswell"),
+    ],
+)
+def test_other_cpu_features_give_the_same_bits(
+    variables: dict[str, str], jobs: list[str], threads: int, run_python: RunPython
+) -> None:
+    """No instruction set may be needed, and none may move a bit."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        pytest.skip("the CPU names are those of x86-64")
+    if variables is HASWELL and not {"avx2", "f16c", "fma"} <= host_features():
+        pytest.skip("the host lacks these features")
+    code = """
+import json, sys
+from jobs import NARROW_JOBS, all_digests
+jobs = {name: NARROW_JOBS[name] for name in sys.argv[2:]}
+print(json.dumps(all_digests(jobs, [int(sys.argv[1])], [None])))
+"""
+    there = json.loads(
+        run_python(code, str(threads), *jobs, NUMBA_NUM_THREADS="2", **variables).stdout
+    )
+    here = {name: NARROW_JOBS[name] for name in jobs}
+    assert there == all_digests(here, [1], [None])
+
+
+@pytest.mark.parametrize("variables", [{}, GENERIC], ids=["host", "generic"])
+def test_every_16_bit_pattern_comes_out_as_itself(
+    variables: dict[str, str], run_python: RunPython
+) -> None:
+    code = """
+import numpy as np
+import ml_dtypes
+import numba_embed as ne
+for dtype in (np.float16, ml_dtypes.bfloat16):
+    every = np.arange(65536, dtype=np.uint16).view(dtype)[:, None]
+    got = ne.embedding_dense_backward(every, np.arange(65536), 65536, num_threads=1)
+    want = every.astype(np.float32) + np.float32(0)  # -0.0 becomes +0.0
+    want[np.isnan(want)] = np.nan
+    assert np.array_equal(got.view(np.uint16), want.astype(dtype).view(np.uint16))
+"""
+    run_python(code, **variables)

@@ -1,0 +1,261 @@
+"""The breakages that `mutants.py` tries: one line each, and the tests that ought to notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HARD = "tests/test_hard_inputs.py"
+ERRORS = "tests/test_hard_errors.py"
+ORDERS = "tests/test_orders.py"
+PROPERTIES = "tests/test_properties.py"
+OUTPUTS = "tests/test_outputs.py"
+
+SCALING = f"{HARD}::test_row_10_scaling"
+ONE_ROUNDING = f"{HARD}::test_row_29_one_rounding"
+CUT = f"{ORDERS}::test_rows_just_below_at_and_above_the_cut"
+REGION = f"{ORDERS}::test_both_sides_of_the_small_vocabulary_region"
+THREADS = f"{ORDERS}::test_no_thread_or_core_count_changes_a_bit[float64]"
+CORES = "tests/test_core_counts.py"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One line of the package, broken.
+
+    Attributes
+    ----------
+    name, what
+        What it is called, and what it breaks.
+    file
+        The file, below the package's folder.
+    before, after
+        A text that occurs once in the file, and what takes its place.
+    tests
+        The tests to run: those that are there to notice, not the whole suite.
+    """
+
+    name: str
+    what: str
+    file: str
+    before: str
+    after: str
+    tests: tuple[str, ...]
+
+
+MUTANTS = [
+    Mutant(
+        "position-dropped",
+        "the last position of a stream that threads do not share evenly",
+        "kernels/memory.py",
+        "return first, first + share + (1 if piece < rest else 0)",
+        "return first, first + share",
+        (f"{HARD}::test_row_02_counts_are_exact_at_every_threshold",),
+    ),
+    Mutant(
+        "rows-swapped",
+        "rows 4 and 5, 6 and 7 and so on change places",
+        "kernels/count.py",
+        "row = as_row(indices[position], num_weights)",
+        "row = as_row(indices[position], num_weights)\n"
+        "        row = row ^ 1 if 3 < row < (num_weights & ~1) else row",
+        (f"{HARD}::test_row_11_scaling_with_two_dimensions",),
+    ),
+    Mutant(
+        "wrong-count",
+        "a row is divided by one more than its look-ups",
+        "kernels/gather.py",
+        "divide_row(total, np.float64(last - first), columns)",
+        "divide_row(total, np.float64(last - first + 1), columns)",
+        (SCALING,),
+    ),
+    Mutant(
+        "wrong-count-in-tables",
+        "a row of a small table is divided by its look-ups of all blocks but the last",
+        "kernels/tables.py",
+        "for block in range(blocks):",
+        "for block in range(blocks - 1):",
+        (f"{ORDERS}::test_options_follow_the_order_too[50]",),
+    ),
+    Mutant(
+        "padding-counted",
+        "the padding row is a row like any other",
+        "kernels/count.py",
+        "elif row == padding:",
+        "elif row == padding and row < 0:",
+        (f"{HARD}::test_row_01_padding_row_is_zero", CORES),
+    ),
+    Mutant(
+        "last-block-lost",
+        "the last block of a long row, where threads share it",
+        "kernels/gather.py",
+        "for block in range(which * plan.blocks, (which + 1) * plan.blocks):",
+        "for block in range(which * plan.blocks, (which + 1) * plan.blocks - 1):",
+        (CUT,),
+    ),
+    Mutant(
+        "last-table-lost",
+        "the last partial table of a small vocabulary",
+        "kernels/tables.py",
+        "for block in range(plan.blocks):",
+        "for block in range(plan.blocks - 1):",
+        (f"{HARD}::test_row_03_a_million_ones",),
+    ),
+    Mutant(
+        "rounded-before-division",
+        "the sum is rounded to float32, then divided",
+        "kernels/rows.py",
+        "quotient = builder.fdiv(old, _splat(builder, args[1], lanes))",
+        "old = narrow(builder, types.float32, old, lanes)\n"
+        "        old = widen(builder, types.float32, old, lanes)\n"
+        "        quotient = builder.fdiv(old, _splat(builder, args[1], lanes))",
+        (f"{HARD}::test_row_21_scaling_divides_before_rounding",),
+    ),
+    Mutant(
+        "double-rounding",
+        "float64 to float16 and bfloat16 by way of float32",
+        "kernels/bits.py",
+        "bits = builder.bitcast(value, integers)",
+        "value = builder.fptrunc(value, lanes_of(FLOAT, lanes))\n"
+        "    value = builder.fpext(value, doubles)\n"
+        "    bits = builder.bitcast(value, integers)",
+        (ONE_ROUNDING,),
+    ),
+    Mutant(
+        "float32-accumulator",
+        "every partial sum is rounded to float32",
+        "kernels/rows.py",
+        "_store(builder, builder.fadd(old, value), args[0], column, DOUBLE, lanes)",
+        "value = narrow(builder, types.float32, builder.fadd(old, value), lanes)\n"
+        "        value = widen(builder, types.float32, value, lanes)\n"
+        "        _store(builder, value, args[0], column, DOUBLE, lanes)",
+        (f"{HARD}::test_row_20_float32_sums_are_wide", ONE_ROUNDING),
+    ),
+    Mutant(
+        "cut-by-threads",
+        "long rows are cut into as many parts as there are threads",
+        "plan.py",
+        "record.cut, record.blocks, record.block_length = order",
+        "record.cut, record.blocks, record.block_length = order.cut, threads, -(-n // threads)",
+        (THREADS,),
+    ),
+    Mutant(
+        "blocks-backwards",
+        "the block sums of a long row are added from the last to the first",
+        "kernels/gather.py",
+        "for block in range(which * plan.blocks, (which + 1) * plan.blocks):",
+        "for block in range((which + 1) * plan.blocks - 1, which * plan.blocks - 1, -1):",
+        (CUT,),
+    ),
+    Mutant(
+        "threads-backwards",
+        "within a row, the later thread's positions come first",
+        "kernels/count.py",
+        "for thread in range(threads):",
+        "for thread in range(threads - 1, -1, -1):",
+        (THREADS,),
+    ),
+    Mutant(
+        "cut-off-by-one",
+        "a row with exactly as many look-ups as the cut is not cut",
+        "plan.py",
+        "record.cut, record.blocks, record.block_length = order",
+        "record.cut, record.blocks, record.block_length = order\n    record.cut += order.cut > 0",
+        (CUT,),
+    ),
+    Mutant(
+        "position-dropped-in-tables",
+        "the last position of an odd stream, in a small vocabulary",
+        "kernels/tables.py",
+        "first, end = min(block * length, size), min((block + 1) * length, size)",
+        "first, end = min(block * length, size), min((block + 1) * length, size - (size & 1))",
+        (REGION,),
+    ),
+    Mutant(
+        "balanced-split",
+        "the plan owns rows by the balanced split instead of the documented one",
+        "plan.py",
+        "return partition_rows(self.num_weights, self.core_num)",
+        'return partition_rows(self.num_weights, self.core_num, "balanced")',
+        (CORES,),
+    ),
+    Mutant(
+        "other-split-counted",
+        "the kernels count by another split than the documented one",
+        "kernels/count.py",
+        "core_rows = max(1, plan.core_rows)",
+        "core_rows = max(1, -(-plan.num_weights // (lookups.size + first_core)))",
+        (CORES,),
+    ),
+    Mutant(
+        "bound-off-by-one",
+        "the index num_weights is let through",
+        "kernels/count.py",
+        "if np.uint64(np.int64(index)) < np.uint64(num_weights):",
+        "if np.uint64(np.int64(index)) <= np.uint64(num_weights):",
+        (f"{ERRORS}::test_row_06_an_index_beyond_the_table",),
+    ),
+    Mutant(
+        "last-bad-named",
+        "of several bad indices the last thread's is named",
+        "kernels/count.py",
+        "for thread in range(plan.threads):",
+        "for thread in range(plan.threads - 1, -1, -1):",
+        (f"{ERRORS}::test_row_06_the_first_bad_value_is_the_one_named",),
+    ),
+    Mutant(
+        "fractions-dropped",
+        "in drop mode an index that is no integer is skipped",
+        "kernels/count.py",
+        "if row == NOT_AN_INTEGER or not dropping:",
+        "if not dropping:",
+        (f"{ERRORS}::test_dropping_drops_no_float_that_is_no_integer",),
+    ),
+    Mutant(
+        "negative-zero",
+        "the first contribution is taken as it is, not added to +0.0",
+        "kernels/rows.py",
+        "_store(builder, builder.fadd(value, zero), args[0], column, DOUBLE, lanes)",
+        "_store(builder, value, args[0], column, DOUBLE, lanes)",
+        (f"{HARD}::test_row_31_negative_zero_and_interleaved_halves",),
+    ),
+    Mutant(
+        "nan-as-it-comes",
+        "a NaN keeps its sign and payload",
+        "kernels/bits.py",
+        'return builder.select(nan, constant(ELEMENT[element], float("nan"), lanes), value)',
+        "return value",
+        (f"{HARD}::test_row_22_nan_and_infinity[float32]",),
+    ),
+    Mutant(
+        "idle-rows-cleared",
+        "accumulating writes zero to rows that no index names",
+        "kernels/gather.py",
+        "zero_gaps = call.accumulate == 0 and call.zeroed == 0",
+        "zero_gaps = call.zeroed == 0",
+        (f"{PROPERTIES}::test_accumulating",),
+    ),
+    Mutant(
+        "end-of-line-lost",
+        "the last bytes of a piece of a large output stay in the buffer",
+        "kernels/stage.py",
+        "copy_bytes(place + staged - remaining, stage, remaining)",
+        "copy_bytes(place + staged - remaining, stage, remaining & ~15)",
+        (f"{OUTPUTS}::test_large_outputs_at_every_alignment",),
+    ),
+    Mutant(
+        "overlap-unseen",
+        "only an output that is the gradient itself is refused",
+        "validation.py",
+        "if share_memory(array, other):",
+        "if array is other:",
+        (f"{ERRORS}::test_row_23_outputs_that_overlap_an_input",),
+    ),
+    Mutant(
+        "workspace-shared",
+        "a second thread in a workspace waits instead of being refused",
+        "workspace.py",
+        "if not self._lock.acquire(blocking=False):",
+        "if not self._lock.acquire(blocking=True):",
+        ("tests/test_plan.py::test_one_workspace_in_two_threads_is_an_error",),
+    ),
+]
