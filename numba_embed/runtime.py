@@ -21,7 +21,7 @@ import numba
 JIT_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 """Every kernel releases the GIL, and divides as IEEE says. No fastmath: it would reorder sums."""
 
-jit: Any = numba.njit(**JIT_OPTIONS)
+jit: Any = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **JIT_OPTIONS)
 """Decorator of device functions, the callees of kernels. Their code is cached with the kernel's."""
 
 

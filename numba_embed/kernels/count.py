@@ -95,7 +95,7 @@ def bucket_of(row: int, mapping: Any) -> int:
     return bucket
 
 
-@jit
+@jit_inline
 def bucket_rows(bucket: int, plan: Any) -> tuple[int, int]:
     """Return the half-open range of rows of a bucket: the inverse of `bucket_of`."""
     if bucket >= plan.last_base:

@@ -17,7 +17,7 @@ from numba_embed.kernels import elements, memory, stage
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.memory import fence, lower_bound, take_ticket
 from numba_embed.kernels.rows import add_row, divide_row, narrow_row, set_row
-from numba_embed.runtime import jit, kernel
+from numba_embed.runtime import jit, jit_inline, kernel
 
 HOT_WORDS = 3
 
@@ -63,7 +63,7 @@ def sum_entries(
     return place
 
 
-@jit
+@jit_inline
 def block_end(call: Any, plan: Any, first: int, end: int) -> int:
     """Return the end of the entries that lie in the same block of positions as the first one."""
     order_address = call.workspace + plan.entries
@@ -75,7 +75,7 @@ def block_end(call: Any, plan: Any, first: int, end: int) -> int:
     return lower_bound(order_address, first, end, (entry & ~mask) + limit)
 
 
-@jit
+@jit_inline
 def sum_blocks(
     like: Any, call: Any, plan: Any, first: int, end: int, column: int, columns: int, total: int,
     buffer: int,
@@ -147,7 +147,7 @@ def sum_hot_blocks(thread: int, found: int, like: Any, call_address: int) -> Non
         item = take_ticket(call.workspace + plan.tickets)
 
 
-@jit
+@jit_inline
 def add_hot_blocks(which: int, call: Any, plan: Any, column: int, columns: int, total: int) -> None:
     """``total`` = a hot row's block sums, added in the order of blocks."""
     memory.clear_bytes(total, columns * 8)
@@ -182,7 +182,7 @@ def cut_rows(piece: int, call: Any, plan: Any) -> tuple[int, int]:
     return low, lower_bound(order_address, np.int64(0), size, np.uint64(low) << bits)
 
 
-@jit
+@jit_inline
 def cut_end(call: Any, plan: Any, first: int, end: int) -> int:
     """Return the end of the row's entries if it has ``cut`` of them or more, else ``first``."""
     order_address = call.workspace + plan.entries
@@ -220,7 +220,7 @@ def sum_row(
     return last
 
 
-@jit
+@jit_inline
 def hot_number(call: Any, plan: Any, found: int, row: int) -> int:
     """Return the number of a row among the hot rows."""
     hot = memory.words(call.workspace + plan.hot, found * HOT_WORDS)
@@ -230,7 +230,7 @@ def hot_number(call: Any, plan: Any, found: int, row: int) -> int:
     return which
 
 
-@jit
+@jit_inline
 def sum_piece(
     found: int, grad_like: Any, out_like: Any, call: Any, plan: Any, rows: Any, span: Any,
     columns: Any, base: int,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from numba_embed.kernels.memory import array_at, copy_bytes, entries
-from numba_embed.runtime import jit
+from numba_embed.runtime import jit, jit_inline
 
 RUN = 16
 """Runs up to this length are sorted by insertion."""
@@ -18,7 +18,7 @@ MAX_COUNTED = 1 << 32
 """Counters are uint32."""
 
 
-@jit
+@jit_inline
 def order_bucket(
     source: int, target: int, size: int, row: int, rows: int, bits: int, frequency: int,
     counters: int,
