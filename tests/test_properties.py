@@ -236,11 +236,10 @@ def test_dropping_equals_the_filtered_stream(problem: Problem, kinds: int) -> No
 
 PAIRS = [(grad, out) for grad in FLOATS for out in FLOATS]
 
-# Both algorithms, serial and parallel, are compiled for each of these: every way to load and every
-# way to store, within bounds of time.
+# Both algorithms, serial and parallel, are compiled for each of these, so they are few: every way
+# to load and every way to store.
 PAIRS_AT_SIZE = [(name, name) for name in FLOATS]
-PAIRS_AT_SIZE += [("float16", "float32"), ("bfloat16", "float16"), ("float32", "float64")]
-PAIRS_AT_SIZE += [("float64", "bfloat16")]
+PAIRS_AT_SIZE += [("float16", "float32"), ("float32", "float64")]
 
 
 @pytest.mark.parametrize(("name", "out_name"), PAIRS)
