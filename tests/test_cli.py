@@ -285,6 +285,18 @@ class TestProject:
         citation = ROOT / "CITATION.cff"
         assert f"\nversion: {numba_embed.__version__}\n" in citation.read_text(encoding="utf-8")
 
+    def test_the_readme_runs_as_it_stands(self, run_python: RunPython) -> None:
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        blocks = re.findall(r"^```python\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+        assert len(blocks) == 2
+        check = """
+expected = np.zeros((50_000, 64), dtype=np.float32)
+np.add.at(expected, indices, grad)
+expected[0] = 0
+np.testing.assert_allclose(table_grad, expected, rtol=1e-6, atol=1e-6)
+"""
+        assert "V = 50000" in run_python("".join(blocks) + check).stdout
+
     def test_the_readme_has_its_two_commands(self) -> None:
         for name, ending in (("demo", "&& numba-embed demo"), ("test", "&& pytest")):
             command = subprocess.run(
