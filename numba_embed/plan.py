@@ -304,7 +304,7 @@ def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:
         elif threads > 1:
             max_hot = n // order.cut
             record.max_hot = max_hot
-            record.hot = layout.take(max_hot * 3 * WORD)
+            record.hot = record.scattered  # free again once the positions are in order
             record.hot_sums = layout.take(max_hot * order.blocks * d * WORD)
     record.counters = counters
     record.bad = layout.take(threads * WORD)

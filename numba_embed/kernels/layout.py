@@ -53,7 +53,7 @@ PLAN = np.dtype(
         "bucket_start",  # int64 (buckets + 1,)
         "bad",  # int64 (threads,): each thread's first bad position
         "tickets",  # int64 (1,): the next piece of work
-        "hot",  # int64 (max_hot, 3): row, first entry, end of entries
+        "hot",  # int64 (max_hot, 3): row, first entry, end of entries; in place of `scattered`
         "hot_sums",  # float64 (max_hot, blocks, D)
         "tables",  # float64 (blocks, V, D): partial tables of the small-vocabulary regime
         "table_counts",  # int64 (blocks, V): their frequencies
