@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections import deque
 from pathlib import Path
 from time import perf_counter
@@ -73,6 +74,9 @@ def run(args: argparse.Namespace) -> int:
     console = import_extra("rich.console", "cli").Console(
         highlight=False, markup=False, soft_wrap=True
     )
+    # Between two backwards lies much NumPy: OpenMP's threads should sleep through it, not spin,
+    # above all where other programs want the cores. Read when the pool starts, later than here.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if args.out is not None:
         check_target(args.out)
     with console.status("reading text"):
