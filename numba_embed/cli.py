@@ -1,4 +1,4 @@
-"""The command line: ``numba-embed demo | simulate | info | warmup``.
+"""The command line: ``numba-embed demo | simulate | bench | info | warmup``.
 
 Each command is a module with ``add_parser(subparsers)``, which names the module's
 ``run(args) -> int``. Whatever a command alone needs is imported when it runs.
@@ -19,7 +19,7 @@ from numba_embed._version import __version__
 from numba_embed.cli_support import CliError
 from numba_embed.errors import EmbedError
 
-COMMANDS = ("demo", "cli_simulate", "cli_info", "cli_warmup")
+COMMANDS = ("demo", "cli_simulate", "cli_bench", "cli_info", "cli_warmup")
 """Modules, in the order of the help."""
 
 INTERRUPTED = 130
