@@ -117,7 +117,9 @@ def embedding_dense_backward(
     )
     try:
         plan = _recent_plan(*arguments)
-    except TypeError:  # an argument is not hashable: let the checks say what is wrong with it
+    except EmbedTypeError:
+        raise
+    except TypeError:  # an argument is not hashable: the checks say what is wrong with it
         plan = _plan(*arguments)
     if plan.threads > 1 and num_threads is None:
         plan = plan._within(available_threads())
