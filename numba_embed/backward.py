@@ -221,9 +221,11 @@ class Plan(BackwardPlan):
                 self, grad, indices, out_array, accumulate, scratch[offset:], report
             )
             return result if out is None else out
-        with workspace.in_use(self.workspace_nbytes) as offset:
-            scratch = workspace.bytes[offset : offset + self.workspace_nbytes - ALIGNMENT]
+        scratch = workspace.acquire(self.workspace_nbytes)
+        try:
             result = _executor()(self, grad, indices, out_array, accumulate, scratch, report)
+        finally:
+            workspace.release()
         return result if out is None else out
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -64,9 +62,8 @@ class Workspace:
         """Size in bytes."""
         return self.bytes.size
 
-    @contextmanager
-    def in_use(self, needed: int) -> Iterator[int]:
-        """Hold the workspace for one run; yields the byte offset of its first aligned byte.
+    def acquire(self, needed: int) -> npt.NDArray[np.uint8]:
+        """Take the workspace for one run; `release` gives it back. Returns its aligned bytes.
 
         Raises
         ------
@@ -84,10 +81,11 @@ class Workspace:
             raise WorkspaceBusyError(
                 "workspace is in use by another thread; give each thread its own"
             )
-        try:
-            yield -address_of(self.bytes) % ALIGNMENT
-        finally:
-            self._lock.release()
+        return self.bytes[-address_of(self.bytes) % ALIGNMENT :]
+
+    def release(self) -> None:
+        """Give the workspace back after `acquire`."""
+        self._lock.release()
 
     def __repr__(self) -> str:
         return f"Workspace({self.nbytes} bytes)"
