@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from inputs import CORES, THREADS, hot_ids, spread
 from reference import (
@@ -18,6 +18,7 @@ from reference import (
     dense_backward,
     fast_dense_backward,
     ordered_sum,
+    round_once,
 )
 
 from numba_embed import embedding_dense_backward as E
@@ -173,6 +174,7 @@ def test_strides_change_nothing(problem: Problem, layout: int, ids_layout: int) 
     assert_same_bits(E(view, ids_view, *rest, **problem.options), want)
 
 
+@settings(max_examples=25)  # exact sums are slow
 @given(problems(), st.sampled_from(list(FLOATS)))
 @example(HOT, "float32")
 @example(SMALL, "float16")
@@ -253,6 +255,38 @@ def test_every_pair_of_dtypes(name: str, out_name: str) -> None:
         out = np.full((20, 5), np.nan, dtype=dtype)
         E(grad, ids, 20, 4, scale, out=out, num_threads=1)
         assert_same_bits(out, dense_backward(grad, ids, 20, 4, scale, out_dtype=dtype))
+
+
+def around_ties(name: str, out_name: str) -> Array:
+    """List numbers of one dtype on, beside and halfway between numbers of another.
+
+    All of its range: subnormals, the edge of overflow, both signs.
+    """
+    random = np.random.default_rng(5)
+    out_dtype, dtype = FLOATS[out_name], FLOATS[name]
+    unsigned = bits(np.zeros(1, out_dtype)).dtype
+    infinity = int(bits(np.array([np.inf]).astype(out_dtype))[0])
+    patterns = random.integers(0, infinity, 3000)
+    patterns[:200] = np.arange(200)  # zero and the smallest subnormals
+    patterns[200:400] = infinity - 1 - np.arange(200)
+    low = patterns.astype(unsigned).view(out_dtype).astype(np.float64)
+    high = (patterns - (patterns > 0)).astype(unsigned).view(out_dtype).astype(np.float64)
+    with np.errstate(over="ignore"):
+        # beyond the largest number the next one would be as far away as the one before
+        beyond = low[200] + (low[200] - high[200]) / 2
+        tie = np.concatenate([low + (low - high) / 2, [beyond]])
+        wide = np.concatenate([low, tie, np.nextafter(tie, 0), np.nextafter(tie, np.inf)])
+        values = np.concatenate([wide, -wide]).astype(dtype)
+    return values[np.isfinite(values.astype(np.float64))][:, None]
+
+
+@pytest.mark.parametrize(("name", "out_name"), PAIRS)
+def test_every_pair_rounds_once(name: str, out_name: str) -> None:
+    """Each number alone in its row: the result is that number, rounded."""
+    values = around_ties(name, out_name)
+    out = np.empty(values.shape, dtype=FLOATS[out_name])
+    E(values, np.arange(len(values)), len(values), out=out, num_threads=1)
+    assert_same_bits(out, round_once(values.astype(np.float64) + 0.0, 0, out.dtype))
 
 
 @pytest.mark.parametrize(("name", "out_name"), PAIRS_AT_SIZE)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import RunPython
-from inputs import THREADS
+from inputs import THREADS, refused
 from reference import assert_same_bits, bits
 
 from numba_embed import embedding_dense_backward as E
@@ -25,7 +25,7 @@ import numba_embed as ne
 def resident(name):
     return int(re.search(name + r":\\s+(\\d+) kB", open("/proc/self/status").read())[1]) << 10
 
-for size, many, width in ((2_000_000, 300_000, 4), (2_000_000, 60, 4), (5000, 3_000_000, 4)):
+for size, many, width in ((1_000_000, 300_000, 4), (1_000_000, 60, 4), (5000, 3_000_000, 4)):
     grad = np.ones((size, width), np.float32)
     ids = np.arange(size) * 7919 % many
     ids[: size // 2] = 5
@@ -80,6 +80,23 @@ def test_outputs_of_more_than_2_to_the_31_elements(threads: int) -> None:
     assert (out[[0, 68_000, 70_000]] == np.array([[2], [3], [5]], np.float16)).all()
     for near in (1, 67_999, 68_001, 69_999, 4465, 2464):
         assert not bits(out[near]).any()
+
+
+@pytest.mark.parametrize("cores", [None, 1, 7, 2**40])
+def test_tables_of_more_than_2_to_the_32_rows(cores: int | None) -> None:
+    """A fresh result of that size is memory that nobody has touched, but for the named rows."""
+    num_weights = 2**32 + 10
+    rows = np.array([2**32 + 9, 0, 2**32 - 1, 2**32, 2**32 + 9, 5])
+    grad = np.arange(1, 7, dtype=np.float16)[:, None]
+    try:
+        got = E(grad, rows, num_weights, 5, num_threads=1, core_num=cores)
+    except MemoryError:
+        pytest.skip("the system does not lend 9 GB of address space")
+    seen = got[[2**32 + 9, 0, 2**32 - 1, 2**32, 5, 1, 2**32 + 8], 0]
+    assert seen.tolist() == [6, 2, 3, 4, 0, 0, 0]
+    rows[3] = num_weights
+    with refused(IndexError, "indices", num_weights, 3, f"[0, {num_weights})"):
+        E(grad, rows, num_weights, num_threads=1, core_num=cores)
 
 
 def test_a_long_stream_of_one_gradient_row() -> None:
