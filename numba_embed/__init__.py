@@ -12,6 +12,7 @@ from numba_embed.partition import (
     max_embedding_dim,
     partition_rows,
 )
+from numba_embed.pool import OutputPool, output_pool
 from numba_embed.runtime import CacheWarning
 from numba_embed.workspace import RunReport, Workspace, WorkspaceBusyError
 
@@ -27,6 +28,7 @@ __all__ = [
     "EmbedIndexError",
     "EmbedTypeError",
     "EmbedValueError",
+    "OutputPool",
     "Plan",
     "RunReport",
     "Workspace",
@@ -35,6 +37,7 @@ __all__ = [
     "counts_size",
     "embedding_dense_backward",
     "max_embedding_dim",
+    "output_pool",
     "partition_rows",
     "plan_dense_backward",
     "simulate_cores",

@@ -14,6 +14,7 @@ from numba_embed import validation as check
 from numba_embed.address import address_of
 from numba_embed.errors import EmbedTypeError, EmbedValueError
 from numba_embed.plan import ALIGNMENT, BackwardPlan, default_core_num, worthwhile_threads
+from numba_embed.pool import current as current_pool
 from numba_embed.runtime import available_threads, pool_size
 from numba_embed.workspace import RunReport, Workspace
 
@@ -214,6 +215,8 @@ class Plan(BackwardPlan):
                 )
         elif accumulate:
             raise EmbedValueError("out must be given with accumulate=True, got None")
+        elif (pool := current_pool()) is not None:
+            out_array = pool.empty(self.out_shape, self.out_dtype)
         if workspace is None:
             scratch = np.empty(self.workspace_nbytes, np.uint8)
             offset = -address_of(scratch) % ALIGNMENT

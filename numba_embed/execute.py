@@ -21,6 +21,7 @@ from numba_embed.workspace import RunReport
 WORKSPACE, INDICES = call_word("workspace"), call_word("indices")
 GRAD, OUT = call_word("grad"), call_word("out")
 ACCUMULATE, ZEROED, STREAMING = map(call_word, ("accumulate", "zeroed", "streaming"))
+MAP, WEIGHTS, PLAIN = map(call_word, ("position_map", "position_weights", "plain"))
 
 Array = npt.NDArray[Any]
 
@@ -41,11 +42,17 @@ def execute(
     accumulate: bool,
     scratch: npt.NDArray[np.uint8],
     report: RunReport | None = None,
+    *,
+    zeroed: bool = False,
+    position_map: npt.NDArray[np.int64] | None = None,
+    position_weights: npt.NDArray[np.float64] | None = None,
 ) -> Array:
     """Check and count the indices, then sum; ``scratch`` holds the plan's aligned workspace.
 
     All other checks have passed. Returns ``out``, or a fresh array. Nothing is written to ``out``
-    before the last index has been checked.
+    before the last index has been checked. ``zeroed`` says that ``out`` is zero already. With a
+    map, position i takes row ``position_map[i]`` of grad, which then has any number of rows; with
+    weights the row is multiplied by ``position_weights[i]``. Both are contiguous, of shape (N,).
 
     Raises
     ------
@@ -64,9 +71,14 @@ def execute(
     if out is None:
         make = np.zeros if plan.fresh_zeroed else np.empty
         out = make(plan.out_shape, plan.out_dtype)
-        call[ZEROED] = plan.fresh_zeroed
+        zeroed = plan.fresh_zeroed
     elif not (out.flags.c_contiguous and out.dtype.isnative):
         _describe_out(call, out, plan.out_format)
+    call[ZEROED] = zeroed
+    if position_map is not None:
+        call[MAP] = address_of(position_map)
+    if position_weights is not None:
+        call[WEIGHTS] = address_of(position_weights)
     if out.size > 0 and not (accumulate and plan.num_positions == 0):
         _sum(plan, grad, out, accumulate, call, address, report is not None)
     if report is not None:
@@ -87,6 +99,8 @@ def _sum(
     call[GRAD] = address_of(grad)
     if not (grad.flags.c_contiguous and grad.dtype.isnative):
         _describe_grad(call, grad, plan.grad_format)
+    if call[MAP] or call[WEIGHTS]:
+        call[PLAIN] = 0
     call[OUT] = address_of(out)
     if call[STREAMING] and call[OUT] % plan.out_format.itemsize:
         call[STREAMING] = 0  # elements that straddle lines cannot be gathered to whole lines
