@@ -3,9 +3,10 @@
     python examples/torch_language_model.py
 
 The text is the source code of your Python's standard library; ``--text`` takes files or folders
-of your own. Three copies of one model, from one seed and on the same batches, train in turn, a few
-steps at a time: with the backend off, on, and on with reused memory for the gradients. Then the
-script prints their losses, the time of a step, and how much of it the embedding's gradient took.
+of your own. Four copies of one model, from one seed and on the same batches, train in turn, a few
+steps at a time: with the backend off, on, on with reused memory for the gradients, and on with one
+thread for them. Then the script prints the time of a step, how much of it the embedding's gradient
+took, and whether the results agree.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
+import numba
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -30,7 +32,7 @@ from numba_embed.demo_corpus import stdlib_files, text_files
 TOKEN = re.compile(r"\w+|[^\w\s]")
 UNKNOWN = 0
 OPERATOR = torch.ops.aten.embedding_dense_backward.default
-MODES = ("off", "on", "on, reused")
+OFF, ON, REUSED, SERIAL = MODES = ("off", "on", "on, reused", "on, 1 thread")
 
 
 def read_tokens(paths: list[str], vocabulary: int) -> tuple[Tensor, int]:
@@ -77,13 +79,18 @@ class Run:
     step_seconds: list[float] = field(default_factory=list)
     gradient_seconds: list[float] = field(default_factory=list)
 
-    def switch(self) -> AbstractContextManager[None]:
-        """Return the context in which this run's steps are taken."""
-        if self.mode == "off":
-            return nullcontext()
-        if self.mode == "on":
-            return backend.enabled()
-        return backend.enabled(reuse_outputs=self.reuse_bytes)
+    @contextmanager
+    def switch(self) -> Iterator[None]:
+        """Set up what this run's steps are taken with."""
+        threads = numba.get_num_threads()
+        if self.mode == SERIAL:
+            numba.set_num_threads(1)
+        reuse = self.reuse_bytes if self.mode == REUSED else None
+        try:
+            with nullcontext() if self.mode == OFF else backend.enabled(reuse_outputs=reuse):
+                yield
+        finally:
+            numba.set_num_threads(threads)
 
     def step(self, tokens: Tensor, following: Tensor) -> None:
         """Train on one batch, and note the loss and the time."""
@@ -162,25 +169,26 @@ def compile_kernels(model: LanguageModel, tokens: Tensor, following: Tensor) -> 
 
 def report(runs: list[Run]) -> None:
     """Print times and shares, and whether the results agree."""
-    print("\nbackend        step      embedding gradient     share    faster")
+    print("\nbackend          step      embedding gradient     share    faster")
     theirs = statistics.median(runs[0].gradient_seconds)
     for run in runs:
         step = statistics.median(run.step_seconds)
         gradient = statistics.median(run.gradient_seconds)
         print(
-            f"{run.mode:11s} {step * 1e3:7.1f} ms {gradient * 1e3:16.2f} ms "
+            f"{run.mode:13s} {step * 1e3:7.1f} ms {gradient * 1e3:16.2f} ms "
             f"{gradient / step:12.1%} {theirs / gradient:8.1f}x"
         )
-    off, on, reused = runs
+    off, on, *others = runs
     difference = max(
         abs(one - other) / one for one, other in zip(off.losses, on.losses, strict=True)
     )
-    same = on.losses == reused.losses and all(
-        torch.equal(one, other)
-        for one, other in zip(on.model.parameters(), reused.model.parameters(), strict=True)
-    )
-    print(f"\nlosses, off against on: within {difference:.1e} of each other")
-    print(f"on and on with reused memory, all parameters: {'the same bits' if same else 'DIFFER'}")
+    print(f"\nlosses, {off.mode} against {on.mode}: within {difference:.1e} of each other")
+    for other in others:
+        same = on.losses == other.losses and all(
+            torch.equal(one, another)
+            for one, another in zip(on.model.parameters(), other.model.parameters(), strict=True)
+        )
+        print(f'"{on.mode}" and "{other.mode}": {"the same bits" if same else "DIFFERENT BITS"}')
 
 
 def main() -> None:
