@@ -227,7 +227,7 @@ class TestReport:
     def test_the_table_names_every_contender(self) -> None:
         figures = run(list(select("tiny")), [fake_peer("good", right)])
         titles, rows = table(figures)
-        assert titles[:5] == ["case", "V, D, N", "fresh", "out=", "one thread"]
+        assert titles[:6] == ["case", "V, D, N", "fresh", "out=", "pooled", "one thread"]
         assert titles[-5:] == ["good", "gain", "gain out=", "limit", "of limit"]
         assert rows[0][:2] == ["tiny", "100, 16, 32"]
         assert all(len(row) == len(titles) for row in rows)
