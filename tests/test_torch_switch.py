@@ -118,24 +118,6 @@ def test_blocks_of_several_threads(calls: Calls) -> None:
     assert not backend.is_enabled()
 
 
-def test_switching_while_other_threads_train() -> None:
-    """Whichever kernel a call meets, its result is right."""
-    over = threading.Event()
-
-    def work() -> None:
-        while not over.is_set():
-            train_once()
-
-    with ThreadPoolExecutor(2) as pool:
-        workers = [pool.submit(work) for _ in range(2)]
-        for _ in range(300):
-            backend.enable()
-            backend.disable()
-        over.set()
-        for done in workers:
-            done.result()
-
-
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
