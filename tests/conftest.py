@@ -84,6 +84,7 @@ def run_python(package_dir: Path) -> RunPython:
                 environment[name] = value
         done = subprocess.run(
             [sys.executable, "-c", code, *arguments],
+            cwd=package.parent,  # the first place where such an interpreter looks for modules
             env=environment,
             capture_output=True,
             text=True,

@@ -34,14 +34,20 @@ def test_row_28_no_cache_directory_at_all(
     package = copied(package_dir, tmp_path)
     for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:
         (folder / "__pycache__").write_text("a file where a directory should be")
+    code = """
+import warnings
+warnings.simplefilter("always")
+import numba_embed
+print(numba_embed.__file__)
+"""
     for cache in (None, "/dev/null/numba"):
         done = run_python(
-            "import warnings; warnings.simplefilter('always')\n" + FIRST_CALL + FIRST_CALL,
-            package=package,
-            NUMBA_CACHE_DIR=cache,
-            **NOWHERE,
+            code + FIRST_CALL + FIRST_CALL, package=package, NUMBA_CACHE_DIR=cache, **NOWHERE
         )
-        assert done.stderr.count("Warning") <= 1, done.stderr
+        assert Path(done.stdout.strip()).resolve() == (package / "__init__.py").resolve()
+        assert done.stderr.count("Warning: ") == 1, done.stderr
+        assert "NUMBA_CACHE_DIR" in done.stderr
+    assert not any(tmp_path.rglob("*.nbi"))
 
 
 def test_row_28_eight_processes_make_their_first_call_at_once(
