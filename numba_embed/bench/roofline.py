@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from numba_embed.bench.cases import LINE, Case, Operands
-from numba_embed.kernels.memory import fence, stream_line
+from numba_embed.kernels.memory import array_at, fence, prefetch, stream_line
 
 DEFAULT_BYTES = 1 << 28
 """Size of the buffer that is read and written: far beyond the caches of most machines."""
 
 _WORDS = LINE // 8
+_STREAMS = 4
+_AHEAD = 1024
 
 
 class Bandwidth(NamedTuple):
@@ -92,15 +94,23 @@ class Roofline:
 
 
 def _read_words(words: Any, pieces: int) -> int:
+    # Four places at once, asked for ahead: a plain loop over one reads at two thirds of the speed
+    # on some machines, and would be a limit that kernels can beat.
     totals = np.zeros(pieces, np.int64)
+    address = words.ctypes.data
+    stream = words.size // _WORDS // (pieces * _STREAMS)
     for piece in numba.prange(pieces):
-        first = np.int64(piece) * words.size // pieces
-        end = (np.int64(piece) + 1) * words.size // pieces
         total = 0
-        for i in range(first, end):
-            total += words[i]
+        for line in range(stream):
+            for k in range(_STREAMS):
+                first = ((np.int64(piece) * _STREAMS + k) * stream + line) * _WORDS
+                prefetch(address + first * 8 + _AHEAD, LINE)
+                values = array_at(address + first * 8, _WORDS, np.int64(0))
+                for i in range(_WORDS):
+                    total += values[i]
         totals[piece] = total
-    return int(totals.sum())
+    rest = words[stream * pieces * _STREAMS * _WORDS :]
+    return int(totals.sum() + rest.sum())
 
 
 def _store_lines(words: Any, pattern: int, pieces: int) -> None:

@@ -16,7 +16,7 @@ from numba import prange
 from numba_embed.kernels import elements, memory, stage
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.memory import fence, lower_bound, take_ticket
-from numba_embed.kernels.rows import add_row, divide_row, narrow_row, set_row
+from numba_embed.kernels.rows import add_row, add_row_ahead, divide_row, narrow_row, set_row_ahead
 from numba_embed.runtime import jit, jit_inline, kernel
 
 HOT_WORDS = 3
@@ -31,7 +31,7 @@ def sum_entries(
 
     The row ends at ``end`` or where the entries' row changes. Returns the end.
     """
-    taking_part, ahead, ask = call.taking_part, plan.ahead, plan.ask
+    taking_part, ahead = call.taking_part, plan.ahead
     order = memory.entries(call.workspace + plan.entries, taking_part)
     bits = np.uint64(plan.position_bits)
     mask = (np.uint64(1) << bits) - np.uint64(1)
@@ -46,13 +46,11 @@ def sum_entries(
     while place < end and entry >> bits == row:
         position = np.int64(entry & mask)
         if plain:
-            if place + ahead < taking_part:
-                later = np.int64(order[place + ahead] & mask)
-                memory.prefetch(base + later * stride, ask)
+            later = np.int64(order[min(place + ahead, taking_part - 1)] & mask)
             if place == first:
-                set_row(like, total, base + position * stride, columns)
+                set_row_ahead(like, total, base + position * stride, base + later * stride, columns)
             else:
-                add_row(like, total, base + position * stride, columns)
+                add_row_ahead(like, total, base + position * stride, base + later * stride, columns)
         else:
             elements.add_position(
                 like, call, position, column, columns, total, buffer, place == first

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.binding
 import numba
 import numpy as np
 from llvmlite import ir
@@ -13,13 +12,11 @@ from numba.core import cgutils
 from numba.np.arrayobj import populate_array
 
 from numba_embed.kernels import layout as at
-from numba_embed.kernels.rows import intrinsic
+from numba_embed.kernels.rows import OPAQUE_POINTERS, intrinsic
 from numba_embed.runtime import jit
 
 LINE = 64
 """Bytes of a cache line, the unit of streaming stores."""
-
-_OPAQUE_POINTERS = llvmlite.binding.llvm_version_info[0] >= 15
 
 
 def _array_at(context: Any, builder: Any, address: Any, length: Any, array: Any) -> Any:
@@ -108,7 +105,7 @@ def prefetch(typingctx: Any, address: Any, size: Any) -> Any:
         function = cgutils.get_or_insert_function(
             builder.module,
             ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, i32, i32, i32]),
-            "llvm.prefetch.p0" if _OPAQUE_POINTERS else "llvm.prefetch.p0i8",
+            "llvm.prefetch.p0" if OPAQUE_POINTERS else "llvm.prefetch.p0i8",
         )
         step = ir.Constant(args[1].type, LINE)
         start = ir.Constant(args[1].type, 0)

@@ -15,7 +15,7 @@ from numba import prange
 from numba_embed.kernels import elements, memory
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.memory import array_at, take_ticket
-from numba_embed.kernels.rows import add_row, divide_row, load_number
+from numba_embed.kernels.rows import add_row, add_row_ahead, divide_row, load_number
 from numba_embed.runtime import jit, jit_inline, kernel
 
 
@@ -56,6 +56,7 @@ def fill_table(
     none = ~row_like
     base, stride, columns = call.grad, call.grad_strides[0], plan.columns
     plain = call.plain != 0
+    ahead = plan.ahead * stride
     if plain and columns == 1:
         sums = array_at(table, plan.num_weights, np.float64(0))
         for position in range(first, end):
@@ -65,7 +66,8 @@ def fill_table(
         for position in range(first, end):
             if rows[position] != none:
                 total = table + np.int64(rows[position]) * columns * 8
-                add_row(like, total, base + position * stride, columns)
+                source = base + position * stride
+                add_row_ahead(like, total, source, source + ahead, columns)
     else:
         for position in range(first, end):
             if rows[position] != none:
