@@ -10,17 +10,17 @@ import numpy.typing as npt
 from numba_embed.address import address_of
 from numba_embed.formats import Format
 from numba_embed.kernels.count import NONE_BAD, count, count_per_core
-from numba_embed.kernels.gather import gather
+from numba_embed.kernels.gather import gather, gather_hot
 from numba_embed.kernels.layout import CALL, call_word
 from numba_embed.kernels.tables import tables
 from numba_embed.plan import BackwardPlan
-from numba_embed.runtime import launch
 from numba_embed.validation import bad_index
 from numba_embed.workspace import RunReport
 
 WORKSPACE, INDICES = call_word("workspace"), call_word("indices")
 GRAD, OUT = call_word("grad"), call_word("out")
 ACCUMULATE, ZEROED, STREAMING = map(call_word, ("accumulate", "zeroed", "streaming"))
+COUNTING, BAD = call_word("counting"), call_word("bad")
 MAP, WEIGHTS, PLAIN = map(call_word, ("position_map", "position_weights", "plain"))
 
 Array = npt.NDArray[Any]
@@ -64,9 +64,9 @@ def execute(
     index_like, source = _index_operand(plan, indices, scratch)
     call[WORKSPACE] = address_of(scratch)
     call[INDICES] = address_of(source)
-    bad = launch(count, plan.threads, index_like, plan.row_like, address)
-    if bad != NONE_BAD:
-        raise bad_index(indices, int(bad), plan.num_weights)
+    count.launch(plan.threads, address, index_like, plan.row_like)
+    if call[BAD] != NONE_BAD:
+        raise bad_index(indices, int(call[BAD]), plan.num_weights)
 
     if out is None:
         make = np.zeros if plan.fresh_zeroed else np.empty
@@ -107,10 +107,11 @@ def _sum(
     call[ACCUMULATE] = accumulate
     grad_like, out_like = plan.grad_format.like, plan.out_format.like
     if plan.order.by_position:
-        counting = accumulate or plan.scale_grad_by_freq or reporting
-        launch(tables, plan.threads, counting, grad_like, out_like, plan.row_like, address)
+        call[COUNTING] = accumulate or plan.scale_grad_by_freq or reporting
+        tables.launch(plan.threads, address, grad_like, plan.row_like, out_like)
     else:
-        launch(gather, plan.threads, grad_like, out_like, address)
+        kernel = gather_hot if plan.max_hot else gather
+        kernel.launch(plan.threads, address, grad_like, out_like)
 
 
 def _index_operand(
@@ -167,5 +168,5 @@ def _fill(report: RunReport, plan: BackwardPlan, address: int) -> None:
     """Fill a report with what the kernels counted: one entry per core that owns rows."""
     first_core = 0 if plan.num_weights >= plan.core_num else plan.core_num - 1
     lookups = np.zeros(plan.core_num - first_core, np.int64)
-    count_per_core.serial(plan.order.by_position, first_core, lookups, address)
+    count_per_core(plan.order.by_position, first_core, lookups, address)
     report._fill(plan.core_num, first_core, lookups)

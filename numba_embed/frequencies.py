@@ -122,14 +122,14 @@ class IndexStream:
         counts = np.zeros((max(size, 1) - 1 >> shift) + 1, dtype=np.int64)
         window = np.uint64(low), np.uint64(size), np.uint64(shift)
         for block in self.blocks():
-            count_window.serial(block, *window, counts)
+            count_window(block, *window, counts)
         return counts
 
     def _sort(self, low: int, size: int, lookups: int) -> Frequencies:
         gathered = np.empty(lookups, dtype=np.uint64)
         filled = 0
         for block in self.blocks():
-            filled = gather_window.serial(block, np.uint64(low), np.uint64(size), gathered, filled)
+            filled = gather_window(block, np.uint64(low), np.uint64(size), gathered, filled)
         gathered = gathered[:filled]
         gathered.sort()
         new = np.ones(filled + 1, dtype=bool)

@@ -49,8 +49,7 @@ AHEAD_BYTES = 4096
 """Bytes of gradient rows that are asked for ahead of their turn."""
 
 MAX_AHEAD = 16
-MAX_ASK = 512
-"""Most rows, and most bytes of one row, that are asked for: the hardware fetches on from there."""
+"""Most rows that are asked for ahead."""
 
 THREAD_BYTES = 1 << 18
 """By default a thread is used for each so many bytes to be moved; less does not repay a launch."""
@@ -228,6 +227,13 @@ class BackwardPlan:
         record["grad_strides"][0, 0] = self.embedding_dim * self.grad_format.itemsize
         return record.view(np.int64)
 
+    @cached_property
+    def max_hot(self) -> int:
+        """How many rows may be cut and summed by block beforehand, shared by all threads."""
+        if self.threads == 1 or self.embedding_dim >= WIDE or self.order.by_position:
+            return 0
+        return self.num_positions // self.order.cut
+
     @property
     def row_like(self) -> np.uint32 | np.uint64:
         """A zero of the type that holds a checked row."""
@@ -278,7 +284,6 @@ def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:
     record.column_slices = 1
     row_bytes = max(1, min(d, at.TILE) * plan.grad_format.itemsize)
     record.ahead = max(1, min(MAX_AHEAD, AHEAD_BYTES // row_bytes))
-    record.ask = min(row_bytes, MAX_ASK)
 
     layout = _Layout()
     buckets = cut_buckets(v, plan.core_num)
@@ -301,11 +306,9 @@ def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:
         record.bucket_start = layout.take((buckets.count + 1) * WORD)
         if threads > 1 and d >= WIDE:
             record.column_slices = min(4 * threads, d // (WIDE // 4))
-        elif threads > 1:
-            max_hot = n // order.cut
-            record.max_hot = max_hot
-            record.hot = record.scattered  # free again once the positions are in order
-            record.hot_sums = layout.take(max_hot * order.blocks * d * WORD)
+        record.max_hot = plan.max_hot
+        record.hot = record.scattered  # free again once the positions are in order
+        record.hot_sums = layout.take(plan.max_hot * order.blocks * d * WORD)
     record.counters = counters
     record.bad = layout.take(threads * WORD)
     record.tickets = layout.take(WORD)

@@ -57,10 +57,10 @@ def _warn_uncached() -> None:
     )
 
 
-def _compile(function: Callable[..., Any], suffix: str, **options: Any) -> Any:
-    """Return a dispatcher of a renamed clone of ``function``, cached on disk where possible.
+def _renamed(function: Callable[..., Any], suffix: str) -> Callable[..., Any]:
+    """Return a clone of a function whose name says the build and the kernels' sources.
 
-    ``parallel`` is not part of Numba's cache key, the qualified name is: hence the suffix.
+    Neither a callee's source nor ``parallel`` is part of Numba's cache key, the name is.
     """
     name = f"{function.__name__}_{suffix}_{_source_digest()}"
     assert isinstance(function, types.FunctionType)
@@ -70,23 +70,60 @@ def _compile(function: Callable[..., Any], suffix: str, **options: Any) -> Any:
     clone.__qualname__ = name
     clone.__module__ = function.__module__
     clone.__doc__ = function.__doc__
+    return clone
+
+
+def _with_cache(compile_: Callable[[bool], Any]) -> Any:
+    """Return ``compile_(cache)``, with a cache where any directory is writable."""
     try:
-        return numba.njit(cache=True, **JIT_OPTIONS, **options)(clone)
+        return compile_(True)
     except RuntimeError:  # no locator found a writable directory
         _warn_uncached()
-        return numba.njit(**JIT_OPTIONS, **options)(clone)
+        return compile_(False)
 
 
-class Kernel:
-    """One kernel in two compilations: parallel, and its serial twin for one thread.
+def _compile(function: Callable[..., Any], suffix: str, **options: Any) -> Any:
+    """Return a dispatcher of a function, cached on disk where possible."""
+    clone = _renamed(function, suffix)
+    return _with_cache(lambda cache: numba.njit(cache=cache, **JIT_OPTIONS, **options)(clone))
 
-    The source is the same; in the twin ``prange`` is a plain ``range``. Both give the same bits for
-    the same ``threads`` argument, which cuts the work, and by the rule of order for any other.
+
+def compile_callback(function: Callable[..., Any], signature: Any) -> Any:
+    """Return the C function of a Python function, with an ``address``, cached where possible."""
+    clone = _renamed(function, "c")
+    options = {"error_model": JIT_OPTIONS["error_model"]}
+    return _with_cache(lambda cache: numba.cfunc(signature, cache=cache, **options)(clone))
+
+
+class cached:
+    """Decorator of a serial kernel that is compiled, and cached on disk, at its first call."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+        self._function = function
+
+    @functools.cached_property
+    def _compiled(self) -> Any:
+        return _compile(self._function, "serial")
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the compiled kernel."""
+        return self._compiled(*args)
+
+
+_LAUNCHERS: list[Launcher] = []
+
+
+class Launcher:
+    """Decorator of a function with a parallel loop: compiled parallel, and as a serial twin.
+
+    The source is the same; in the twin ``prange`` is a plain ``range``. Compiled when first needed.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)  # type: ignore[arg-type]
         self._function = function
+        _LAUNCHERS.append(self)
 
     @functools.cached_property
     def serial(self) -> Any:
@@ -95,17 +132,8 @@ class Kernel:
 
     @functools.cached_property
     def parallel(self) -> Any:
-        """The parallel kernel; to be called through `launch` only."""
+        """The parallel one; to be called through `launch` only."""
         return _compile(self._function, "parallel", parallel=True)
-
-
-_KERNELS: list[Kernel] = []
-
-
-def kernel(function: Callable[..., Any]) -> Kernel:
-    """Declare a kernel. Compilation waits for the first call."""
-    _KERNELS.append(Kernel(function))
-    return _KERNELS[-1]
 
 
 def cache_info() -> tuple[Path | None, int]:
@@ -113,7 +141,7 @@ def cache_info() -> tuple[Path | None, int]:
 
     The directory is None where none is writable. Nothing is compiled.
     """
-    folder = _KERNELS[0].serial.stats.cache_path if _KERNELS else None
+    folder = _LAUNCHERS[0].serial.stats.cache_path if _LAUNCHERS else None
     if folder is None:
         return None, 0
     files = Path(folder).glob(f"*_{_source_digest()}-*.nbc")
@@ -198,7 +226,7 @@ def _thread_mask(threads: int) -> Iterator[None]:
         numba.set_num_threads(mask)
 
 
-def launch(kernel: Kernel, threads: int, *args: Any) -> Any:
+def launch(kernel: Launcher, threads: int, *args: Any) -> Any:
     """Run ``kernel`` with ``threads`` pieces of work, in parallel where that is safe.
 
     The serial twin runs instead for one thread, after a fork, and on the workqueue layer while

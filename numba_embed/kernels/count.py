@@ -11,14 +11,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange, types
+from numba import types
 from numba.extending import overload as _overload
 
 from numba_embed.kernels import layout as at
 from numba_embed.kernels import memory
 from numba_embed.kernels.memory import array_at, take_ticket
+from numba_embed.kernels.phases import RUN, STOP, Kernel, Phase
 from numba_embed.kernels.sort import order_bucket
-from numba_embed.runtime import JIT_OPTIONS, jit, jit_inline, kernel
+from numba_embed.runtime import JIT_OPTIONS, cached, jit_inline
 
 overload: Any = _overload
 
@@ -107,8 +108,8 @@ def bucket_rows(bucket: int, plan: Any) -> tuple[int, int]:
     return min(first, limit), min(first + plan.width, limit)
 
 
-@jit
-def check_chunk(thread: int, index_like: Any, row_like: Any, call_address: int) -> None:
+@jit_inline
+def check_chunk(thread: int, call_address: int, index_like: Any, row_like: Any) -> None:
     """Check one thread's chunk of the indices, store it as rows and count look-ups per bucket.
 
     Positions that take no part (padding, and out of range where that is dropped) are stored as the
@@ -145,26 +146,29 @@ def check_chunk(thread: int, index_like: Any, row_like: Any, call_address: int) 
                 counts[bucket_of(row, mapping)] += 1
 
 
-@jit
-def first_bad(call_address: int) -> int:
-    """Return the first bad position of all chunks, or NONE_BAD."""
-    call = memory.call_at(call_address)
-    plan = memory.plan_at(call.plan)
+@jit_inline
+def note_bad(call: Any, plan: Any) -> None:
+    """Note in the call the first bad position of all chunks, or NONE_BAD."""
     bad = memory.words(call.workspace + plan.bad, plan.threads)
-    for thread in range(plan.threads):
+    call.bad = NONE_BAD
+    for thread in range(plan.threads - 1, -1, -1):
         if bad[thread] != NONE_BAD:
-            return bad[thread]
-    return NONE_BAD
+            call.bad = bad[thread]
 
 
-@jit
-def prefix_buckets(call_address: int) -> None:
+@jit_inline
+def prefix_buckets(call_address: int) -> int:
     """Turn the histogram into each thread's first place in each bucket; fill ``bucket_start``.
 
-    Notes in the call how many positions take part.
+    Notes in the call which index is bad and how many positions take part. Returns whether the
+    positions are to be ordered: not if an index is bad, nor for partial tables, which need the
+    checked rows only.
     """
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
+    note_bad(call, plan)
+    if call.bad != NONE_BAD or plan.buckets == 0:
+        return STOP
     buckets, threads = plan.buckets, plan.threads
     histogram = memory.words(call.workspace + plan.histogram, threads * buckets)
     start = memory.words(call.workspace + plan.bucket_start, buckets + 1)
@@ -178,10 +182,11 @@ def prefix_buckets(call_address: int) -> None:
             running += count
     start[buckets] = running
     call.taking_part = running
+    return RUN
 
 
-@jit
-def scatter_chunk(thread: int, row_like: Any, call_address: int) -> None:
+@jit_inline
+def scatter_chunk(thread: int, call_address: int, row_like: Any) -> None:
     """Send the positions of one thread's chunk to their buckets, in stream order.
 
     Writes the places of ``scattered`` that the prefix gave to this thread, and no others.
@@ -205,7 +210,7 @@ def scatter_chunk(thread: int, row_like: Any, call_address: int) -> None:
             scattered[place] = (np.uint64(row) << bits) | np.uint64(position)
 
 
-@jit
+@jit_inline
 def order_buckets(thread: int, call_address: int) -> None:
     """Order bucket after bucket, taking groups by ticket. Writes their ranges of ``entries``."""
     call = memory.call_at(call_address)
@@ -234,35 +239,20 @@ def order_buckets(thread: int, call_address: int) -> None:
         group = take_ticket(call.workspace + plan.tickets)
 
 
-@jit
-def is_ordered(call_address: int) -> bool:
-    """Whether the plan asks for the order of positions; partial tables need only the rows."""
-    return memory.plan_at(memory.call_at(call_address).plan).buckets > 0
+count = Kernel(
+    Phase(check_chunk, ("index", "row")),
+    Phase(scatter_chunk, ("row",), before=prefix_buckets),
+    Phase(order_buckets),
+)
+"""Check all indices and store them as rows; then order the positions by row, stably.
+
+``bad`` of the call is the first bad position in stream order afterwards, or NONE_BAD. If none is
+bad, ``entries`` holds ``taking_part`` ascending entries ``row << position_bits | position``, or the
+rows where the plan asks for no order.
+"""
 
 
-@kernel
-def count(index_like: Any, row_like: Any, call_address: int) -> int:
-    """Check all indices and store them as rows; then order the positions by row, stably.
-
-    Returns the first bad position in stream order, or NONE_BAD. If none is bad, ``entries`` holds
-    ``taking_part`` ascending entries ``row << position_bits | position`` afterwards, or the rows
-    where the plan asks for no order.
-    """
-    threads = memory.threads_of(call_address)
-    for thread in prange(threads):
-        check_chunk(np.int64(thread), index_like, row_like, call_address)
-    bad = first_bad(call_address)
-    if bad == NONE_BAD and is_ordered(call_address):
-        prefix_buckets(call_address)
-        for thread in prange(threads):
-            scatter_chunk(np.int64(thread), row_like, call_address)
-        memory.reset_tickets(call_address)
-        for thread in prange(threads):
-            order_buckets(np.int64(thread), call_address)
-    return bad
-
-
-@kernel
+@cached
 def count_per_core(in_tables: bool, first_core: int, lookups: Any, call_address: int) -> None:
     """Add up the look-ups that were counted, by core; ``lookups[0]`` is ``first_core``'s.
 

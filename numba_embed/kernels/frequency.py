@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba_embed.runtime import kernel
+from numba_embed.runtime import cached
 
 
-@kernel
+@cached
 def count_window(rows: Any, low: int, size: int, shift: int, counts: Any) -> None:
     """Add the look-ups of a window to ``counts``, one entry for each ``2**shift`` rows.
 
@@ -24,7 +24,7 @@ def count_window(rows: Any, low: int, size: int, shift: int, counts: Any) -> Non
             counts[offset >> shift] += 1
 
 
-@kernel
+@cached
 def gather_window(rows: Any, low: int, size: int, gathered: Any, filled: int) -> int:
     """Append the rows of a window to ``gathered``, uint64, of which ``filled`` entries are in use.
 

@@ -11,13 +11,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 
 from numba_embed.kernels import elements, memory, stage
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.memory import fence, lower_bound, take_ticket
-from numba_embed.kernels.rows import add_row, add_row_ahead, divide_row, narrow_row, set_row_ahead
-from numba_embed.runtime import jit, jit_inline, kernel
+from numba_embed.kernels.phases import RUN, SKIP, Kernel, Phase
+from numba_embed.kernels.rows import (
+    add_four_ahead,
+    add_row,
+    add_row_ahead,
+    divide_row,
+    narrow_row,
+    set_row_ahead,
+)
+from numba_embed.runtime import jit, jit_inline
 
 HOT_WORDS = 3
 
@@ -45,7 +52,18 @@ def sum_entries(
     place = first
     while place < end and entry >> bits == row:
         position = np.int64(entry & mask)
-        if plain:
+        four = (
+            plain
+            and place > first
+            and place + 3 < end
+            and place + ahead + 3 < taking_part
+            and order[place + 3] >> bits == row
+        )
+        if four:
+            address = call.workspace + plan.entries + place * 8
+            add_four_ahead(like, total, address, mask, base, stride, ahead * 8, columns)
+            place += 3
+        elif plain:
             later = np.int64(order[min(place + ahead, taking_part - 1)] & mask)
             if place == first:
                 set_row_ahead(like, total, base + position * stride, base + later * stride, columns)
@@ -88,17 +106,17 @@ def sum_blocks(
         first = limit
 
 
-@jit
+@jit_inline
 def find_hot(call_address: int) -> int:
-    """List the rows that are cut: (row, first entry, end) triples in ``hot``. Returns how many.
+    """List the rows that are cut: (row, first entry, end) triples in ``hot``; note how many.
+
+    Returns whether there is any.
 
     A run of ``cut`` entries or more holds a multiple of ``cut``, so only those places need a look.
     """
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
     found = np.int64(0)
-    if plan.max_hot == 0:
-        return found
     size, order_address = call.taking_part, call.workspace + plan.entries
     order = memory.entries(order_address, size)
     hot = memory.words(call.workspace + plan.hot, plan.max_hot * HOT_WORDS)
@@ -115,11 +133,12 @@ def find_hot(call_address: int) -> int:
                 hot[found * HOT_WORDS + 1] = first
                 hot[found * HOT_WORDS + 2] = end
                 found += 1
-    return found
+    call.found = found
+    return RUN if found > 0 else SKIP
 
 
-@jit
-def sum_hot_blocks(thread: int, found: int, like: Any, call_address: int) -> None:
+@jit_inline
+def sum_hot_blocks(thread: int, call_address: int, like: Any) -> None:
     """Sum the blocks of hot rows, taking each (row, block) by ticket. Writes ``hot_sums``."""
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
@@ -128,7 +147,7 @@ def sum_hot_blocks(thread: int, found: int, like: Any, call_address: int) -> Non
     blocks, columns = plan.blocks, plan.columns
     buffer = call.workspace + plan.private + thread * plan.private_stride + at.SOURCE
     item = take_ticket(call.workspace + plan.tickets)
-    while item < found * blocks:
+    while item < call.found * blocks:
         which, block = item // blocks, item % blocks
         key = np.uint64(hot[which * HOT_WORDS]) << np.uint64(plan.position_bits)
         positions = plan.num_positions
@@ -195,19 +214,19 @@ def cut_end(call: Any, plan: Any, first: int, end: int) -> int:
 
 @jit
 def sum_row(
-    grad_like: Any, out_like: Any, call: Any, plan: Any, row: int, first: int, end: int, found: int,
+    grad_like: Any, out_like: Any, call: Any, plan: Any, row: int, first: int, end: int,
     column: int, columns: int, base: int,
 ) -> int:  # fmt: skip
     """Leave a row's sum, scaled and with the old output added, in the buffer at ``base``.
 
-    Its entries start at ``first``; ``found`` hot rows have been summed by block. Returns their end.
+    Its entries start at ``first``; hot rows may have been summed by block. Returns their end.
     """
     total, buffer = base + at.SUM, base + at.SOURCE
     last = cut_end(call, plan, first, end)
     if last == first:
         last = sum_entries(grad_like, call, plan, first, end, column, columns, total, buffer)
-    elif found > 0:
-        which = hot_number(call, plan, found, row)
+    elif call.found > 0:
+        which = hot_number(call, plan, row)
         add_hot_blocks(which, call, plan, column, columns, total)
     else:
         sum_blocks(grad_like, call, plan, first, last, column, columns, total, buffer)
@@ -219,9 +238,9 @@ def sum_row(
 
 
 @jit_inline
-def hot_number(call: Any, plan: Any, found: int, row: int) -> int:
+def hot_number(call: Any, plan: Any, row: int) -> int:
     """Return the number of a row among the hot rows."""
-    hot = memory.words(call.workspace + plan.hot, found * HOT_WORDS)
+    hot = memory.words(call.workspace + plan.hot, call.found * HOT_WORDS)
     which = 0
     while hot[which * HOT_WORDS] != row:
         which += 1
@@ -230,8 +249,8 @@ def hot_number(call: Any, plan: Any, found: int, row: int) -> int:
 
 @jit_inline
 def sum_piece(
-    found: int, grad_like: Any, out_like: Any, call: Any, plan: Any, rows: Any, span: Any,
-    columns: Any, base: int,
+    grad_like: Any, out_like: Any, call: Any, plan: Any, rows: Any, span: Any, columns: Any,
+    base: int,
 ) -> None:  # fmt: skip
     """Sum and store the columns ``columns`` of the rows ``rows``, whose entries are ``span``.
 
@@ -263,9 +282,7 @@ def sum_piece(
         last = first
         for column in range(left, right, at.TILE):
             width = min(at.TILE, right - column)
-            last = sum_row(
-                grad_like, out_like, call, plan, row, first, end, found, column, width, base
-            )
+            last = sum_row(grad_like, out_like, call, plan, row, first, end, column, width, base)
             if streaming:
                 narrow_row(out_like, buffer + staged, base + at.SUM, width)
                 staged += width * memory.itemsize(out_like)
@@ -283,8 +300,8 @@ def sum_piece(
     stage.finish(buffer, place, staged)
 
 
-@jit
-def sum_pieces(thread: int, found: int, grad_like: Any, out_like: Any, call_address: int) -> None:
+@jit_inline
+def sum_pieces(thread: int, call_address: int, grad_like: Any, out_like: Any) -> None:
     """Sum and store pieces of the table, taking each by ticket."""
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
@@ -297,20 +314,15 @@ def sum_pieces(thread: int, found: int, grad_like: Any, out_like: Any, call_addr
         end_row, end = cut_rows(piece + 1, call, plan)
         columns = memory.chunk(item % slices, slices, plan.columns)
         rows, span = (row, end_row), (first, end)
-        sum_piece(found, grad_like, out_like, call, plan, rows, span, columns, base)
+        sum_piece(grad_like, out_like, call, plan, rows, span, columns, base)
         item = take_ticket(call.workspace + plan.tickets)
     fence()
 
 
-@kernel
-def gather(grad_like: Any, out_like: Any, call_address: int) -> None:
-    """Sum the gradient by row over the ordered entries, and write out."""
-    threads = memory.threads_of(call_address)
-    found = find_hot(call_address)
-    if found > 0:
-        memory.reset_tickets(call_address)
-        for thread in prange(threads):
-            sum_hot_blocks(np.int64(thread), found, grad_like, call_address)
-    memory.reset_tickets(call_address)
-    for thread in prange(threads):
-        sum_pieces(np.int64(thread), found, grad_like, out_like, call_address)
+_PIECES = Phase(sum_pieces, ("grad", "out"))
+
+gather = Kernel(_PIECES)
+"""Sum the gradient by row over the ordered entries, and write out."""
+
+gather_hot = Kernel(Phase(sum_hot_blocks, ("grad",), before=find_hot), _PIECES)
+"""The same for several threads, which share the blocks of hot rows. Plans with ``max_hot`` > 0."""

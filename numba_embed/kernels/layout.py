@@ -41,7 +41,6 @@ PLAN = np.dtype(
         "buckets",
         "counters",  # entries of one thread's frequency buffer
         "ahead",  # how many entries ahead a gradient row is asked for
-        "ask",  # how many bytes of it
         "position_bits",  # an entry of the order is row << position_bits | position
         "pieces",  # row ranges that the sum over rows is cut into
         "column_slices",  # column ranges, so that threads share wide rows
@@ -83,7 +82,10 @@ CALL = np.dtype(
             "zeroed",  # 1: out is known to be zero
             "plain",  # 1: gradient rows are contiguous, at one stride, and have no weights or map
             "streaming",  # 1: out is C-contiguous and larger than the caches
+            "counting",  # 1: partial tables count frequencies as well
+            "bad",  # the first bad position in stream order, or -1, known after the check
             "taking_part",  # entries of the order, known after the counting
+            "found",  # hot rows that have been found
             "grad_dims",  # leading dimensions of grad after merging, at most 7
         ),
         ("grad_shape", np.int64, (7,)),

@@ -199,17 +199,3 @@ def lower_bound(order_address: int, first: int, end: int, key: Any) -> int:
         else:
             end = middle
     return first
-
-
-@jit
-def reset_tickets(call_address: int) -> None:
-    """Start handing out pieces of work from 0 again. Between parallel phases only."""
-    call = call_at(call_address)
-    plan = plan_at(call.plan)
-    words(call.workspace + plan.tickets, 1)[0] = 0
-
-
-@jit
-def threads_of(call_address: int) -> int:
-    """Return the number of pieces that a parallel phase is cut into."""
-    return plan_at(call_at(call_address).plan).threads

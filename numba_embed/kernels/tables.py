@@ -10,19 +10,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 
 from numba_embed.kernels import elements, memory
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.memory import array_at, take_ticket
+from numba_embed.kernels.phases import Kernel, Phase
 from numba_embed.kernels.rows import add_row, add_row_ahead, divide_row, load_number
-from numba_embed.runtime import jit, jit_inline, kernel
+from numba_embed.runtime import jit_inline
+
+SOON, ASK = 3, 512
+"""How many positions ahead a table's row is asked for, and how many bytes of it at most: about half
+of a table is pushed out of the second-level cache by the gradient that passes."""
 
 
-@jit
-def fill_tables(
-    thread: int, counting: bool, grad_like: Any, row_like: Any, call_address: int
-) -> None:
+@jit_inline
+def fill_tables(thread: int, call_address: int, grad_like: Any, row_like: Any) -> None:
     """Sum blocks of positions into their tables, taking each block by ticket."""
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
@@ -36,7 +38,7 @@ def fill_tables(
         table = call.workspace + plan.tables + block * table_bytes
         memory.clear_bytes(table, table_bytes)
         first, end = min(block * length, size), min((block + 1) * length, size)
-        if counting:
+        if call.counting != 0:
             counts_address = call.workspace + plan.table_counts + block * num_weights * 8
             memory.clear_bytes(counts_address, num_weights * 8)
             counts = memory.words(counts_address, num_weights)
@@ -56,7 +58,7 @@ def fill_table(
     none = ~row_like
     base, stride, columns = call.grad, call.grad_strides[0], plan.columns
     plain = call.plain != 0
-    ahead = plan.ahead * stride
+    ahead, ask = plan.ahead * stride, min(columns * 8, ASK)
     if plain and columns == 1:
         sums = array_at(table, plan.num_weights, np.float64(0))
         for position in range(first, end):
@@ -67,6 +69,9 @@ def fill_table(
             if rows[position] != none:
                 total = table + np.int64(rows[position]) * columns * 8
                 source = base + position * stride
+                soon = rows[min(position + SOON, end - 1)]
+                if soon != none:
+                    memory.prefetch(table + np.int64(soon) * columns * 8, ask)
                 add_row_ahead(like, total, source, source + ahead, columns)
     else:
         for position in range(first, end):
@@ -79,8 +84,8 @@ def fill_table(
                     )  # fmt: skip
 
 
-@jit
-def reduce_tables(thread: int, out_like: Any, call_address: int) -> None:
+@jit_inline
+def reduce_tables(thread: int, call_address: int, out_like: Any) -> None:
     """Add the tables in the order of blocks, a group of rows at a time, and write those rows."""
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
@@ -144,13 +149,5 @@ def write_rows(
         elements.store(like, call, r, column, width, total, base + at.SOURCE)
 
 
-@kernel
-def tables(counting: bool, grad_like: Any, out_like: Any, row_like: Any, call_address: int) -> None:
-    """Sum the gradient by row through partial tables, and write out."""
-    threads = memory.threads_of(call_address)
-    memory.reset_tickets(call_address)
-    for thread in prange(threads):
-        fill_tables(np.int64(thread), counting, grad_like, row_like, call_address)
-    memory.reset_tickets(call_address)
-    for thread in prange(threads):
-        reduce_tables(np.int64(thread), out_like, call_address)
+tables = Kernel(Phase(fill_tables, ("grad", "row")), Phase(reduce_tables, ("out",)))
+"""Sum the gradient by row through partial tables, and write out."""

@@ -1,0 +1,194 @@
+"""Kernels as sequences of phases, and the one parallel loop that runs them all.
+
+A phase is a device function ``work(thread, call_address, *likes)``, which does one thread's part.
+Each is compiled once per number formats, to a C function ``(thread, call_address)``; the loop calls
+it by its address. So the loop, which takes long to compile when parallel, is compiled once for all
+kernels and formats, and serial and parallel runs share all other code.
+"""
+
+from __future__ import annotations
+
+import types as python_types
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import prange, types
+
+from numba_embed.kernels.memory import call_at, plan_at, words
+from numba_embed.kernels.rows import intrinsic
+from numba_embed.runtime import Launcher, compile_callback, jit, launch
+
+STOP, SKIP, RUN = -1, 0, 1
+"""What a step before a phase may answer: end here, go on with the next phase, run this one."""
+
+_WORDS = 2  # of a phase in a program: the address of the step before it, or 0, and of its work
+
+
+@intrinsic
+def _call_work(typingctx: Any, function: Any, thread: Any, call_address: Any) -> Any:
+    """Call the C function at an address: void (thread, call_address)."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        i64 = ir.IntType(64)
+        kind = ir.FunctionType(ir.VoidType(), [i64, i64]).as_pointer()
+        builder.call(builder.inttoptr(args[0], kind), args[1:])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def _call_before(typingctx: Any, function: Any, call_address: Any) -> Any:
+    """Call the C function at an address: int64 (call_address)."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        i64 = ir.IntType(64)
+        kind = ir.FunctionType(i64, [i64]).as_pointer()
+        return builder.call(builder.inttoptr(args[0], kind), args[1:])
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@jit
+def _before(program: int, phase: int, call_address: int) -> int:
+    """Prepare a phase: start the tickets again, and do the step before it. Returns its answer."""
+    call = call_at(call_address)
+    words(call.workspace + plan_at(call.plan).tickets, 1)[0] = 0
+    step = words(program + phase * _WORDS * 8, 1)[0]
+    if step == 0:
+        return RUN
+    return _call_before(step, call_address)
+
+
+@jit
+def _work(program: int, phase: int, thread: int, call_address: int) -> None:
+    """Do one thread's part of a phase."""
+    _call_work(words(program + phase * _WORDS * 8, 2)[1], thread, call_address)
+
+
+@Launcher
+def run_phases(program: int, phases: int, threads: int, call_address: int) -> None:
+    """Run the phases of a program one after the other, each in ``threads`` pieces."""
+    for phase in range(phases):
+        answer = _before(program, phase, call_address)
+        if answer == STOP:
+            break
+        if answer == RUN:
+            for thread in prange(threads):
+                _work(program, phase, np.int64(thread), call_address)
+
+
+class Phase(NamedTuple):
+    """One phase of a kernel.
+
+    Attributes
+    ----------
+    work
+        Device function ``(thread, call_address, *likes)``.
+    likes
+        Which of the kernel's number formats it takes, in order: "index", "row", "grad", "out".
+    before
+        Device function ``(call_address) -> STOP | SKIP | RUN``, run on one thread beforehand.
+    """
+
+    work: Any
+    likes: tuple[str, ...] = ()
+    before: Any = None
+
+
+class Program(NamedTuple):
+    """A kernel compiled for some formats.
+
+    Attributes
+    ----------
+    address, phases
+        Of the table of addresses that `run_phases` follows, and its length.
+    kept
+        What must stay alive for as long as the addresses are used.
+    """
+
+    address: int
+    phases: int
+    kept: Any
+
+
+class Kernel:
+    """A sequence of phases, compiled per number formats when first needed.
+
+    Parameters
+    ----------
+    *phases
+        Run one after the other.
+    """
+
+    def __init__(self, *phases: Phase) -> None:
+        self._phases = phases
+        self.formats = tuple(dict.fromkeys(like for phase in phases for like in phase.likes))
+        self._programs: dict[tuple[type, ...], Program] = {}
+
+    def program(self, *likes: Any) -> Program:
+        """Return the kernel compiled for numbers of these types, one for each of ``formats``."""
+        key = tuple(map(type, likes))
+        found = self._programs.get(key)
+        if found is None:
+            found = self._programs[key] = self._compile(dict(zip(self.formats, likes, strict=True)))
+        return found
+
+    def launch(self, threads: int, call_address: int, *likes: Any) -> None:
+        """Run all phases in ``threads`` pieces, in parallel where that is safe."""
+        program = self.program(*likes)
+        launch(run_phases, threads, program.address, program.phases, threads, call_address)
+
+    def _compile(self, likes: dict[str, Any]) -> Program:
+        addresses, kept = [], []
+        for phase in self._phases:
+            before = _compiled(phase.before, types.int64(types.int64), _before_shape)
+            names = tuple(likes[name] for name in phase.likes)
+            work = _compiled(phase.work, _WORK, _WORK_SHAPES[len(names)], names)
+            addresses += [0 if before is None else before.address, work.address]
+            kept += [before, work]
+        table = np.array(addresses, np.int64)
+        return Program(table.ctypes.data, len(self._phases), (table, kept))
+
+
+# What is compiled is a copy of one of these functions whose globals are the device function and the
+# formats: constants, so that all phases have the same C signature. Closures would do, but for
+# Numba's cache, which keys them by what they hold.
+
+_WORK = types.void(types.int64, types.int64)
+device: Any = None
+first: Any = None
+second: Any = None
+
+
+def _before_shape(call_address: Any) -> Any:
+    return device(call_address)
+
+
+def _shape_0(thread: Any, call_address: Any) -> Any:
+    device(thread, call_address)
+
+
+def _shape_1(thread: Any, call_address: Any) -> Any:
+    device(thread, call_address, first)
+
+
+def _shape_2(thread: Any, call_address: Any) -> Any:
+    device(thread, call_address, first, second)
+
+
+_WORK_SHAPES = (_shape_0, _shape_1, _shape_2)
+_callbacks: dict[str, Any] = {}
+
+
+def _compiled(device: Any, signature: Any, shape: Any, likes: tuple[Any, ...] = ()) -> Any:
+    """Return the C function of a device function for these formats, compiled once per process."""
+    if device is None:
+        return None
+    name = "_".join([device.__name__, *(like.dtype.name for like in likes)])
+    if name not in _callbacks:
+        names = {"device": device, **dict(zip(("first", "second"), likes, strict=False))}
+        function = python_types.FunctionType(shape.__code__, {**globals(), **names}, name)
+        _callbacks[name] = compile_callback(function, signature)
+    return _callbacks[name]
