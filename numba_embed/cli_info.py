@@ -55,13 +55,14 @@ def collect() -> dict[str, str | int]:
     """Return what `numba-embed info` shows, by label. Starts Numba's thread pool."""
     from numba_embed import runtime
     from numba_embed._version import __version__
+    from numba_embed.warmup import cache_info
 
     cpu, features = _cpu()
     with warnings.catch_warnings():
         # A layer that does not load is reported below, in its own line.
         warnings.simplefilter("ignore")
         layer = runtime.threading_layer()
-    directory, files = runtime.cache_info()
+    directory, files = cache_info()
     return {
         "numba_embed": __version__,
         "numba": importlib.metadata.version("numba"),

@@ -46,8 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Carry the command out; return its exit code."""
     console = import_extra("rich.console", "cli").Console(highlight=False)
     progress = import_extra("rich.progress", "cli")
-    from numba_embed.runtime import cache_info
-    from numba_embed.warmup import warmup
+    from numba_embed.warmup import cache_info, warmup
 
     directory, _ = cache_info()
     if directory is None:

@@ -34,7 +34,7 @@ class CacheWarning(UserWarning):
 
 
 @functools.cache
-def _source_digest() -> str:
+def source_digest() -> str:
     """Return a short digest of the kernels' sources.
 
     Numba's cache does not see a change in another file's callee, so the digest is part of a
@@ -62,7 +62,7 @@ def _renamed(function: Callable[..., Any], suffix: str) -> Callable[..., Any]:
 
     Neither a callee's source nor ``parallel`` is part of Numba's cache key, the name is.
     """
-    name = f"{function.__name__}_{suffix}_{_source_digest()}"
+    name = f"{function.__name__}_{suffix}_{source_digest()}"
     assert isinstance(function, types.FunctionType)
     clone = types.FunctionType(
         function.__code__, function.__globals__, name, function.__defaults__, function.__closure__
@@ -99,7 +99,7 @@ class cached:
     """Decorator of a serial kernel that is compiled, and cached on disk, at its first call."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+        functools.update_wrapper(self, function)
         self._function = function
 
     @functools.cached_property
@@ -111,9 +111,6 @@ class cached:
         return self._compiled(*args)
 
 
-_LAUNCHERS: list[Launcher] = []
-
-
 class Launcher:
     """Decorator of a function with a parallel loop: compiled parallel, and as a serial twin.
 
@@ -123,7 +120,6 @@ class Launcher:
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)  # type: ignore[arg-type]
         self._function = function
-        _LAUNCHERS.append(self)
 
     @functools.cached_property
     def serial(self) -> Any:
@@ -134,18 +130,6 @@ class Launcher:
     def parallel(self) -> Any:
         """The parallel one; to be called through `launch` only."""
         return _compile(self._function, "parallel", parallel=True)
-
-
-def cache_info() -> tuple[Path | None, int]:
-    """Return the directory of compiled kernels, and how many files of this version it holds.
-
-    The directory is None where none is writable. Nothing is compiled.
-    """
-    folder = _LAUNCHERS[0].serial.stats.cache_path if _LAUNCHERS else None
-    if folder is None:
-        return None, 0
-    files = Path(folder).glob(f"*_{_source_digest()}-*.nbc")
-    return Path(folder), sum(1 for _ in files)
 
 
 class _Pool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from numba_embed.backward import plan_dense_backward
 from numba_embed.order import sum_order
-from numba_embed.runtime import pool_size
+from numba_embed.runtime import pool_size, source_digest
 from numba_embed.validation import checked_format
 
 GATHER = (2, 3, 1)
@@ -70,3 +71,17 @@ def _steps(
                     tables = sum_order(n, v, d).by_position
                     label = f"{name}, {index_dtype} indices, {'tables' if tables else 'gather'}"
                     yield f"{label}, {kind}", plan, grad, indices
+
+
+def cache_info() -> tuple[Path | None, int]:
+    """Return the directory of compiled kernels, and how many files of this version it holds.
+
+    The directory is None where none is writable. Nothing is compiled.
+    """
+    from numba_embed.kernels.phases import run_phases
+
+    folder = run_phases.serial.stats.cache_path
+    if folder is None:
+        return None, 0
+    files = Path(folder).glob(f"*_{source_digest()}-*.nbc")
+    return Path(folder), sum(1 for _ in files)

@@ -198,8 +198,8 @@ MUTANTS = [
         "last-bad-named",
         "of several bad indices the last thread's is named",
         "kernels/count.py",
-        "for thread in range(plan.threads):",
         "for thread in range(plan.threads - 1, -1, -1):",
+        "for thread in range(plan.threads):",
         (f"{ERRORS}::test_row_06_the_first_bad_value_is_the_one_named",),
     ),
     Mutant(

@@ -71,7 +71,18 @@ def check_import(place: Path) -> None:
 
 def run_tests(place: Path, tests: Sequence[str]) -> tuple[int | None, str]:
     """Run tests on the copy until the first failure; the code is None where they hang."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        *tests,
+    ]
     try:
         done = subprocess.run(
             command,

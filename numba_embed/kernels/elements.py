@@ -56,9 +56,9 @@ def add_position(
             clear_bytes(total, columns * 8)
         add_weighted_row(like, total, source, weight, columns)
     elif fresh:
-        set_row(like, total, source, columns)
+        set_row(like, total, source, source, columns)
     else:
-        add_row(like, total, source, columns)
+        add_row(like, total, source, source, columns)
 
 
 @jit
@@ -76,7 +76,7 @@ def add_old(
     if call.out_column != itemsize(like) or call.out_swap != 0:
         copy_columns(like, buffer, itemsize(like), source, call.out_column, call.out_swap, columns)
         source = buffer
-    add_row(like, total, source, columns)
+    add_row(like, total, source, source, columns)
 
 
 @jit

@@ -17,12 +17,11 @@ from numba_embed.kernels import layout as at
 from numba_embed.kernels.memory import fence, lower_bound, take_ticket
 from numba_embed.kernels.phases import RUN, SKIP, Kernel, Phase
 from numba_embed.kernels.rows import (
-    add_four_ahead,
+    add_four,
     add_row,
-    add_row_ahead,
     divide_row,
     narrow_row,
-    set_row_ahead,
+    set_row,
 )
 from numba_embed.runtime import jit, jit_inline
 
@@ -61,14 +60,14 @@ def sum_entries(
         )
         if four:
             address = call.workspace + plan.entries + place * 8
-            add_four_ahead(like, total, address, mask, base, stride, ahead * 8, columns)
+            add_four(like, total, address, mask, base, stride, ahead * 8, columns)
             place += 3
         elif plain:
             later = np.int64(order[min(place + ahead, taking_part - 1)] & mask)
             if place == first:
-                set_row_ahead(like, total, base + position * stride, base + later * stride, columns)
+                set_row(like, total, base + position * stride, base + later * stride, columns)
             else:
-                add_row_ahead(like, total, base + position * stride, base + later * stride, columns)
+                add_row(like, total, base + position * stride, base + later * stride, columns)
         else:
             elements.add_position(
                 like, call, position, column, columns, total, buffer, place == first
@@ -102,7 +101,7 @@ def sum_blocks(
     while first < end:
         limit = block_end(call, plan, first, end)
         sum_entries(like, call, plan, first, limit, column, columns, part, buffer)
-        add_row(np.float64(0), total, part, columns)
+        add_row(np.float64(0), total, part, part, columns)
         first = limit
 
 
@@ -170,7 +169,7 @@ def add_hot_blocks(which: int, call: Any, plan: Any, column: int, columns: int, 
     memory.clear_bytes(total, columns * 8)
     for block in range(which * plan.blocks, (which + 1) * plan.blocks):
         part = call.workspace + plan.hot_sums + (block * plan.columns + column) * 8
-        add_row(np.float64(0), total, part, columns)
+        add_row(np.float64(0), total, part, part, columns)
 
 
 @jit

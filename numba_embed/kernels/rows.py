@@ -106,10 +106,15 @@ def _splat(builder: Any, value: Any, lanes: int) -> Any:
 
 
 @intrinsic
-def set_row(typingctx: Any, like: Any, total: Any, source: Any, columns: Any) -> Any:
-    """``total[:columns] = +0.0 + source[:columns]``: the first contribution of a sum."""
+def set_row(typingctx: Any, like: Any, total: Any, source: Any, later: Any, columns: Any) -> Any:
+    """``total[:columns] = +0.0 + source[:columns]``: the first contribution of a sum.
+
+    The columns of the row at ``later`` are asked for on the way, line by line: that keeps few
+    requests waiting at a time, and measured faster than a whole row at once.
+    """
 
     def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
+        _ask(builder, like, args[2], column)
         value = _load(builder, like, args[1], column, lanes)
         zero = _splat(builder, ir.Constant(DOUBLE, 0.0), lanes)
         _store(builder, builder.fadd(value, zero), args[0], column, DOUBLE, lanes)
@@ -117,14 +122,15 @@ def set_row(typingctx: Any, like: Any, total: Any, source: Any, columns: Any) ->
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _call_loop(context, builder, f"set_row.{like}", args[1:], emit)
 
-    return types.void(like, types.int64, types.int64, types.int64), codegen
+    return types.void(like, types.int64, types.int64, types.int64, types.int64), codegen
 
 
 @intrinsic
-def add_row(typingctx: Any, like: Any, total: Any, source: Any, columns: Any) -> Any:
-    """``total[:columns] += source[:columns]``."""
+def add_row(typingctx: Any, like: Any, total: Any, source: Any, later: Any, columns: Any) -> Any:
+    """``total[:columns] += source[:columns]``; asks for the columns of the row at ``later``."""
 
     def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
+        _ask(builder, like, args[2], column)
         value = _load(builder, like, args[1], column, lanes)
         old = _load(builder, types.float64, args[0], column, lanes)
         _store(builder, builder.fadd(old, value), args[0], column, DOUBLE, lanes)
@@ -132,54 +138,15 @@ def add_row(typingctx: Any, like: Any, total: Any, source: Any, columns: Any) ->
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _call_loop(context, builder, f"add_row.{like}", args[1:], emit)
 
-    return types.void(like, types.int64, types.int64, types.int64), codegen
-
-
-@intrinsic
-def set_row_ahead(
-    typingctx: Any, like: Any, total: Any, source: Any, later: Any, columns: Any
-) -> Any:
-    """`set_row`, which asks for the columns of the row at ``later`` on the way."""
-
-    def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
-        _ask(builder, like, args[2], column)
-        value = _load(builder, like, args[1], column, lanes)
-        zero = _splat(builder, ir.Constant(DOUBLE, 0.0), lanes)
-        _store(builder, builder.fadd(value, zero), args[0], column, DOUBLE, lanes)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _call_loop(context, builder, f"set_row_ahead.{like}", args[1:], emit)
-
     return types.void(like, types.int64, types.int64, types.int64, types.int64), codegen
 
 
 @intrinsic
-def add_row_ahead(
-    typingctx: Any, like: Any, total: Any, source: Any, later: Any, columns: Any
-) -> Any:
-    """`add_row`, which asks for the columns of the row at ``later`` on the way.
-
-    Asking line by line keeps few requests waiting at a time; a whole row at once measured slower.
-    """
-
-    def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
-        _ask(builder, like, args[2], column)
-        value = _load(builder, like, args[1], column, lanes)
-        old = _load(builder, types.float64, args[0], column, lanes)
-        _store(builder, builder.fadd(old, value), args[0], column, DOUBLE, lanes)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _call_loop(context, builder, f"add_row_ahead.{like}", args[1:], emit)
-
-    return types.void(like, types.int64, types.int64, types.int64, types.int64), codegen
-
-
-@intrinsic
-def add_four_ahead(
+def add_four(
     typingctx: Any, like: Any, total: Any, entries: Any, mask: Any, base: Any, stride: Any,
     ahead: Any, columns: Any,
 ) -> Any:  # fmt: skip
-    """`add_row_ahead` for four entries at an address, one after the other, in one loop.
+    """`add_row` for four entries at an address, one after the other, in one loop.
 
     An entry's row lies at ``base + (entry & mask) * stride``; the rows of the entries ``ahead``
     bytes further on are asked for. Reading in four places at once is faster than in one.
@@ -203,7 +170,7 @@ def add_four_ahead(
                 position = builder.and_(entry, mask)
                 rows.append(builder.add(base, builder.mul(position, stride)))
         args = [*rows, total, columns]
-        return _call_loop(context, builder, f"add_four_ahead.{like}", args, emit)
+        return _call_loop(context, builder, f"add_four.{like}", args, emit)
 
     i64 = types.int64
     return types.void(like, i64, i64, types.uint64, i64, i64, i64, i64), codegen

@@ -15,7 +15,7 @@ from numba_embed.kernels import elements, memory
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.memory import array_at, take_ticket
 from numba_embed.kernels.phases import Kernel, Phase
-from numba_embed.kernels.rows import add_row, add_row_ahead, divide_row, load_number
+from numba_embed.kernels.rows import add_row, divide_row, load_number
 from numba_embed.runtime import jit_inline
 
 SOON, ASK = 3, 512
@@ -72,7 +72,7 @@ def fill_table(
                 soon = rows[min(position + SOON, end - 1)]
                 if soon != none:
                     memory.prefetch(table + np.int64(soon) * columns * 8, ask)
-                add_row_ahead(like, total, source, source + ahead, columns)
+                add_row(like, total, source, source + ahead, columns)
     else:
         for position in range(first, end):
             if rows[position] != none:
@@ -121,7 +121,8 @@ def add_tables(row: int, column: int, size: int, call: Any, plan: Any, total: in
     part = call.workspace + plan.tables + (row * plan.columns + column) * 8
     memory.clear_bytes(total, size * 8)
     for block in range(plan.blocks):
-        add_row(np.float64(0), total, part + block * table_bytes, size)
+        table = part + block * table_bytes
+        add_row(np.float64(0), total, table, table, size)
 
 
 @jit_inline
