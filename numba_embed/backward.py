@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from numba_embed import validation as check
-from numba_embed.address import address_of
 from numba_embed.errors import EmbedTypeError, EmbedValueError
-from numba_embed.plan import ALIGNMENT, BackwardPlan, default_core_num, worthwhile_threads
+from numba_embed.plan import BackwardPlan, default_core_num, worthwhile_threads
 from numba_embed.pool import current as current_pool
 from numba_embed.runtime import available_threads, pool_size
 from numba_embed.workspace import RunReport, Workspace
@@ -219,10 +218,7 @@ class Plan(BackwardPlan):
             out_array = pool.empty(self.out_shape, self.out_dtype)
         if workspace is None:
             scratch = np.empty(self.workspace_nbytes, np.uint8)
-            offset = -address_of(scratch) % ALIGNMENT
-            result = _executor()(
-                self, grad, indices, out_array, accumulate, scratch[offset:], report
-            )
+            result = _executor()(self, grad, indices, out_array, accumulate, scratch, report)
             return result if out is None else out
         scratch = workspace.acquire(self.workspace_nbytes)
         try:

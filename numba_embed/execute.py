@@ -12,8 +12,10 @@ from numba_embed.formats import Format
 from numba_embed.kernels.count import NONE_BAD, count, count_per_core
 from numba_embed.kernels.gather import gather, gather_hot
 from numba_embed.kernels.layout import CALL, call_word
+from numba_embed.kernels.phases import Program, run_phases
 from numba_embed.kernels.tables import tables
-from numba_embed.plan import BackwardPlan
+from numba_embed.plan import ALIGNMENT, BackwardPlan
+from numba_embed.runtime import launch
 from numba_embed.validation import bad_index
 from numba_embed.workspace import RunReport
 
@@ -47,12 +49,13 @@ def execute(
     position_map: npt.NDArray[np.int64] | None = None,
     position_weights: npt.NDArray[np.float64] | None = None,
 ) -> Array:
-    """Check and count the indices, then sum; ``scratch`` holds the plan's aligned workspace.
+    """Check and count the indices, then sum; ``scratch`` has ``plan.workspace_nbytes`` bytes.
 
-    All other checks have passed. Returns ``out``, or a fresh array. Nothing is written to ``out``
-    before the last index has been checked. ``zeroed`` says that ``out`` is zero already. With a
-    map, position i takes row ``position_map[i]`` of grad, which then has any number of rows; with
-    weights the row is multiplied by ``position_weights[i]``. Both are contiguous, of shape (N,).
+    All other checks have passed; ``scratch`` may lie at any address. Returns ``out``, or a fresh
+    array. Nothing is written to ``out`` before the last index has been checked. ``zeroed`` says
+    that ``out`` is zero already. With a map, position i takes row ``position_map[i]`` of grad,
+    which then has any number of rows; with weights the row is multiplied by
+    ``position_weights[i]``. Both are contiguous, of shape (N,).
 
     Raises
     ------
@@ -61,57 +64,60 @@ def execute(
     """
     call = plan.call_template.copy()
     address = address_of(call)
+    workspace = address_of(scratch)
+    call[WORKSPACE] = workspace + -workspace % ALIGNMENT
     index_like, source = _index_operand(plan, indices, scratch)
-    call[WORKSPACE] = address_of(scratch)
     call[INDICES] = address_of(source)
-    count.launch(plan.threads, address, index_like, plan.row_like)
-    if call[BAD] != NONE_BAD:
-        raise bad_index(indices, int(call[BAD]), plan.num_weights)
-
+    call[GRAD] = address_of(grad)
+    if not (grad.flags.c_contiguous and grad.dtype.isnative):
+        _describe_grad(call, grad, plan.grad_format)
     if out is None:
         make = np.zeros if plan.fresh_zeroed else np.empty
         out = make(plan.out_shape, plan.out_dtype)
         zeroed = plan.fresh_zeroed
     elif not (out.flags.c_contiguous and out.dtype.isnative):
         _describe_out(call, out, plan.out_format)
-    call[ZEROED] = zeroed
+    call[OUT] = address_of(out)
+    if call[STREAMING] and call[OUT] % plan.out_format.itemsize:
+        call[STREAMING] = 0  # elements that straddle lines cannot be gathered to whole lines
+    if zeroed:
+        call[ZEROED] = 1
+    if accumulate:
+        call[ACCUMULATE] = 1
+    if accumulate or plan.scale_grad_by_freq or report is not None:
+        call[COUNTING] = 1
     if position_map is not None:
-        call[MAP] = address_of(position_map)
+        call[MAP], call[PLAIN] = address_of(position_map), 0
     if position_weights is not None:
-        call[WEIGHTS] = address_of(position_weights)
-    if out.size > 0 and not (accumulate and plan.num_positions == 0):
-        _sum(plan, grad, out, accumulate, call, address, report is not None)
+        call[WEIGHTS], call[PLAIN] = address_of(position_weights), 0
+
+    writes = out.size > 0 and not (accumulate and plan.num_positions == 0)
+    program = _program(plan, index_like, writes)
+    launch(run_phases, plan.threads, program.address, program.phases, plan.threads, address)
+    bad = call[BAD]
+    if bad != NONE_BAD:
+        raise bad_index(indices, int(bad), plan.num_weights)
     if report is not None:
         _fill(report, plan, address)
     return out
 
 
-def _sum(
-    plan: BackwardPlan,
-    grad: Array,
-    out: Array,
-    accumulate: bool,
-    call: npt.NDArray[np.int64],
-    address: int,
-    reporting: bool,
-) -> None:
-    """Sum the counted positions into ``out``, which has elements."""
-    call[GRAD] = address_of(grad)
-    if not (grad.flags.c_contiguous and grad.dtype.isnative):
-        _describe_grad(call, grad, plan.grad_format)
-    if call[MAP] or call[WEIGHTS]:
-        call[PLAIN] = 0
-    call[OUT] = address_of(out)
-    if call[STREAMING] and call[OUT] % plan.out_format.itemsize:
-        call[STREAMING] = 0  # elements that straddle lines cannot be gathered to whole lines
-    call[ACCUMULATE] = accumulate
-    grad_like, out_like = plan.grad_format.like, plan.out_format.like
-    if plan.order.by_position:
-        call[COUNTING] = accumulate or plan.scale_grad_by_freq or reporting
-        tables.launch(plan.threads, address, grad_like, plan.row_like, out_like)
-    else:
-        kernel = gather_hot if plan.max_hot else gather
-        kernel.launch(plan.threads, address, grad_like, out_like)
+def _program(plan: BackwardPlan, index_like: np.generic, writes: bool) -> Program:
+    """Return the compiled phases of a run, kept with the plan."""
+    programs = plan.programs
+    key = type(index_like), writes
+    program = programs.get(key)
+    if program is None:
+        row, grad, out = plan.row_like, plan.grad_format.like, plan.out_format.like
+        likes = {"index": index_like, "row": row, "grad": grad, "out": out}
+        if not writes:
+            kernel = count
+        elif plan.order.by_position:
+            kernel = tables
+        else:
+            kernel = gather_hot if plan.max_hot else gather
+        program = programs[key] = kernel.program(likes)
+    return program
 
 
 def _index_operand(
@@ -127,7 +133,7 @@ def _index_operand(
     word: np.dtype[Any] = np.dtype(
         {"f": np.float64, "u": np.uint64}.get(indices.dtype.kind, np.int64)
     )
-    offset = plan.conversion_offset
+    offset = plan.conversion_offset + -address_of(scratch) % ALIGNMENT
     copy = scratch[offset : offset + indices.size * word.itemsize].view(word)
     copy.reshape(indices.shape)[...] = indices
     return _INDEX_LIKE[word], copy

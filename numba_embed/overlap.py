@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from numba_embed.address import address_of
 from numba_embed.errors import EmbedValueError
 
 MAX_WORK = 10_000_000
@@ -21,6 +22,9 @@ def share_memory(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
     EmbedValueError
         If the strides are so contrived that the question stays open after ``MAX_WORK`` steps.
     """
+    if one.flags.c_contiguous and other.flags.c_contiguous:
+        first, second = address_of(one), address_of(other)
+        return max(first, second) < min(first + one.nbytes, second + other.nbytes)
     if not np.may_share_memory(one, other):
         return False
     try:
@@ -37,6 +41,8 @@ def overlaps_itself(array: npt.NDArray[Any]) -> bool:
 
     O(1) for nested dimensions, which all ordinary views have; else O(rows or columns).
     """
+    if array.flags.c_contiguous:
+        return False
     dims = [
         (abs(stride), size)
         for stride, size in zip(array.strides, array.shape, strict=True)

@@ -240,6 +240,11 @@ class BackwardPlan:
         return _NARROW_ROW if self.num_weights < 1 << 32 else _WIDE_ROW
 
     @cached_property
+    def programs(self) -> dict[Any, Any]:
+        """What has been compiled for runs of this plan; `numba_embed.execute` fills it."""
+        return {}
+
+    @cached_property
     def conversion_offset(self) -> int:
         """Where in the workspace N eight-byte words are free for a copy of the indices."""
         field = "tables" if self.order.by_position else "scattered"

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numba_embed.address import address_of
 from numba_embed.errors import EmbedError, EmbedTypeError, EmbedValueError
 from numba_embed.partition import MAX_LISTED_CORES
-from numba_embed.plan import ALIGNMENT
 
 
 class WorkspaceBusyError(EmbedError, RuntimeError):
@@ -63,7 +61,7 @@ class Workspace:
         return self.bytes.size
 
     def acquire(self, needed: int) -> npt.NDArray[np.uint8]:
-        """Take the workspace for one run; `release` gives it back. Returns its aligned bytes.
+        """Take the workspace for one run; `release` gives it back. Returns its bytes.
 
         Raises
         ------
@@ -81,7 +79,7 @@ class Workspace:
             raise WorkspaceBusyError(
                 "workspace is in use by another thread; give each thread its own"
             )
-        return self.bytes[-address_of(self.bytes) % ALIGNMENT :]
+        return self.bytes
 
     def release(self) -> None:
         """Give the workspace back after `acquire`."""

@@ -157,17 +157,24 @@ def note_bad(call: Any, plan: Any) -> None:
 
 
 @jit_inline
+def stop_if_bad(call_address: int) -> int:
+    """Note in the call which index is bad. Returns whether to go on."""
+    call = memory.call_at(call_address)
+    note_bad(call, memory.plan_at(call.plan))
+    return RUN if call.bad == NONE_BAD else STOP
+
+
+@jit_inline
 def prefix_buckets(call_address: int) -> int:
     """Turn the histogram into each thread's first place in each bucket; fill ``bucket_start``.
 
-    Notes in the call which index is bad and how many positions take part. Returns whether the
-    positions are to be ordered: not if an index is bad, nor for partial tables, which need the
-    checked rows only.
+    Notes in the call which index is bad and how many positions take part. Returns whether to go
+    on: not if an index is bad.
     """
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
     note_bad(call, plan)
-    if call.bad != NONE_BAD or plan.buckets == 0:
+    if call.bad != NONE_BAD:
         return STOP
     buckets, threads = plan.buckets, plan.threads
     histogram = memory.words(call.workspace + plan.histogram, threads * buckets)
@@ -239,17 +246,22 @@ def order_buckets(thread: int, call_address: int) -> None:
         group = take_ticket(call.workspace + plan.tickets)
 
 
-count = Kernel(
-    Phase(check_chunk, ("index", "row")),
+CHECK = Phase(check_chunk, ("index", "row"))
+
+COUNT = (
+    CHECK,
     Phase(scatter_chunk, ("row",), before=prefix_buckets),
     Phase(order_buckets),
 )
 """Check all indices and store them as rows; then order the positions by row, stably.
 
-``bad`` of the call is the first bad position in stream order afterwards, or NONE_BAD. If none is
-bad, ``entries`` holds ``taking_part`` ascending entries ``row << position_bits | position``, or the
-rows where the plan asks for no order.
+What follows does not run if an index is bad: ``bad`` of the call is the first bad position in
+stream order, or NONE_BAD. Else ``entries`` holds ``taking_part`` ascending entries
+``row << position_bits | position``.
 """
+
+count = Kernel(*COUNT)
+"""Check, count and order, and no more."""
 
 
 @cached

@@ -14,6 +14,7 @@ import numpy as np
 
 from numba_embed.kernels import elements, memory, stage
 from numba_embed.kernels import layout as at
+from numba_embed.kernels.count import COUNT
 from numba_embed.kernels.memory import fence, lower_bound, take_ticket
 from numba_embed.kernels.phases import RUN, SKIP, Kernel, Phase
 from numba_embed.kernels.rows import (
@@ -320,8 +321,8 @@ def sum_pieces(thread: int, call_address: int, grad_like: Any, out_like: Any) ->
 
 _PIECES = Phase(sum_pieces, ("grad", "out"))
 
-gather = Kernel(_PIECES)
-"""Sum the gradient by row over the ordered entries, and write out."""
+gather = Kernel(*COUNT, _PIECES)
+"""Order the positions, sum the gradient row by row over them, and write out."""
 
-gather_hot = Kernel(Phase(sum_hot_blocks, ("grad",), before=find_hot), _PIECES)
+gather_hot = Kernel(*COUNT, Phase(sum_hot_blocks, ("grad",), before=find_hot), _PIECES)
 """The same for several threads, which share the blocks of hot rows. Plans with ``max_hot`` > 0."""

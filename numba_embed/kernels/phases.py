@@ -17,7 +17,7 @@ from numba import prange, types
 
 from numba_embed.kernels.memory import call_at, plan_at, words
 from numba_embed.kernels.rows import intrinsic
-from numba_embed.runtime import Launcher, compile_callback, jit, launch
+from numba_embed.runtime import Launcher, compile_callback, jit
 
 STOP, SKIP, RUN = -1, 0, 1
 """What a step before a phase may answer: end here, go on with the next phase, run this one."""
@@ -124,24 +124,11 @@ class Kernel:
 
     def __init__(self, *phases: Phase) -> None:
         self._phases = phases
-        self.formats = tuple(dict.fromkeys(like for phase in phases for like in phase.likes))
-        self._programs: dict[tuple[type, ...], Program] = {}
 
-    def program(self, *likes: Any) -> Program:
-        """Return the kernel compiled for numbers of these types, one for each of ``formats``."""
-        key = tuple(map(type, likes))
-        found = self._programs.get(key)
-        if found is None:
-            found = self._programs[key] = self._compile(dict(zip(self.formats, likes, strict=True)))
-        return found
-
-    def launch(self, threads: int, call_address: int, *likes: Any) -> None:
-        """Run all phases in ``threads`` pieces, in parallel where that is safe."""
-        program = self.program(*likes)
-        launch(run_phases, threads, program.address, program.phases, threads, call_address)
-
-    def _compile(self, likes: dict[str, Any]) -> Program:
-        addresses, kept = [], []
+    def program(self, likes: dict[str, Any]) -> Program:
+        """Return the kernel compiled for these number formats, by the names that phases use."""
+        addresses: list[int] = []
+        kept: list[Any] = []
         for phase in self._phases:
             before = _compiled(phase.before, types.int64(types.int64), _before_shape)
             names = tuple(likes[name] for name in phase.likes)

@@ -13,6 +13,7 @@ import numpy as np
 
 from numba_embed.kernels import elements, memory
 from numba_embed.kernels import layout as at
+from numba_embed.kernels.count import CHECK, stop_if_bad
 from numba_embed.kernels.memory import array_at, take_ticket
 from numba_embed.kernels.phases import Kernel, Phase
 from numba_embed.kernels.rows import add_row, divide_row, load_number
@@ -150,5 +151,9 @@ def write_rows(
         elements.store(like, call, r, column, width, total, base + at.SOURCE)
 
 
-tables = Kernel(Phase(fill_tables, ("grad", "row")), Phase(reduce_tables, ("out",)))
-"""Sum the gradient by row through partial tables, and write out."""
+tables = Kernel(
+    CHECK,
+    Phase(fill_tables, ("grad", "row"), before=stop_if_bad),
+    Phase(reduce_tables, ("out",)),
+)
+"""Check the indices, sum the gradient by row through partial tables, and write out."""

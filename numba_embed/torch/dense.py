@@ -10,10 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from numba_embed.address import address_of
 from numba_embed.backward import Plan, _executor, _recent_plan
 from numba_embed.errors import EmbedTypeError, EmbedValueError
-from numba_embed.plan import ALIGNMENT
 from numba_embed.pool import OutputPool
 from numba_embed.runtime import available_threads
 
@@ -119,7 +117,6 @@ def dense_backward(
     out, zeroed = _output(plan, pool)
     nbytes = plan.workspace_nbytes
     scratch = np.empty(nbytes, np.uint8) if pool is None else pool.take(nbytes)
-    scratch = scratch[-address_of(scratch) % ALIGNMENT :]
     _executor()(
         plan,
         as_array(grad),
