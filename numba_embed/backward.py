@@ -7,7 +7,6 @@ from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from numba_embed import validation as check
@@ -217,8 +216,7 @@ class Plan(BackwardPlan):
         elif (pool := current_pool()) is not None:
             out_array = pool.empty(self.out_shape, self.out_dtype)
         if workspace is None:
-            scratch = np.empty(self.workspace_nbytes, np.uint8)
-            result = _executor()(self, grad, indices, out_array, accumulate, scratch, report)
+            result = _executor()(self, grad, indices, out_array, accumulate, None, report)
             return result if out is None else out
         scratch = workspace.acquire(self.workspace_nbytes)
         try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from numba_embed.address import address_of
 from numba_embed.formats import Format
+from numba_embed.fresh import fresh_output
 from numba_embed.kernels.count import NONE_BAD, count, count_per_core
 from numba_embed.kernels.gather import gather, gather_hot
 from numba_embed.kernels.layout import CALL, call_word
@@ -24,6 +25,9 @@ GRAD, OUT = call_word("grad"), call_word("out")
 ACCUMULATE, ZEROED, STREAMING = map(call_word, ("accumulate", "zeroed", "streaming"))
 COUNTING, BAD = call_word("counting"), call_word("bad")
 MAP, WEIGHTS, PLAIN = map(call_word, ("position_map", "position_weights", "plain"))
+
+SPARE_BYTES = 1 << 16
+"""Scratch memory up to this size stays with its plan: making it takes a tenth of a small call."""
 
 Array = npt.NDArray[Any]
 
@@ -42,50 +46,44 @@ def execute(
     indices: Array,
     out: Array | None,
     accumulate: bool,
-    scratch: npt.NDArray[np.uint8],
+    scratch: npt.NDArray[np.uint8] | None,
     report: RunReport | None = None,
     *,
     zeroed: bool = False,
     position_map: npt.NDArray[np.int64] | None = None,
     position_weights: npt.NDArray[np.float64] | None = None,
 ) -> Array:
-    """Check and count the indices, then sum; ``scratch`` has ``plan.workspace_nbytes`` bytes.
+    """Check and count the indices, then sum.
 
-    All other checks have passed; ``scratch`` may lie at any address. Returns ``out``, or a fresh
-    array. Nothing is written to ``out`` before the last index has been checked. ``zeroed`` says
-    that ``out`` is zero already. With a map, position i takes row ``position_map[i]`` of grad,
-    which then has any number of rows; with weights the row is multiplied by
-    ``position_weights[i]``. Both are contiguous, of shape (N,).
+    All other checks have passed. ``scratch`` has ``plan.workspace_nbytes`` bytes at any address, or
+    is None: then it is allocated, and kept for the plan's next run where it is small. Returns
+    ``out``, or a fresh array. Nothing is written to ``out`` before the last index has been checked.
+    ``zeroed`` says that ``out`` is zero already. With a map, position i takes row
+    ``position_map[i]`` of grad, which then has any number of rows; with weights the row is
+    multiplied by ``position_weights[i]``. Both are contiguous, of shape (N,).
 
     Raises
     ------
     EmbedIndexError, EmbedValueError
         For the first bad index in C order.
     """
-    call = plan.call_template.copy()
-    address = address_of(call)
-    workspace = address_of(scratch)
-    call[WORKSPACE] = workspace + -workspace % ALIGNMENT
-    index_like, source = _index_operand(plan, indices, scratch)
+    spare = _spare(plan) if scratch is None else _Spare.of(plan, scratch)
+    call, address, memory, workspace = spare
+    call[WORKSPACE] = workspace
+    index_like, source = _index_operand(plan, indices, memory)
     call[INDICES] = address_of(source)
     call[GRAD] = address_of(grad)
     if not (grad.flags.c_contiguous and grad.dtype.isnative):
         _describe_grad(call, grad, plan.grad_format)
     if out is None:
-        make = np.zeros if plan.fresh_zeroed else np.empty
-        out = make(plan.out_shape, plan.out_dtype)
-        zeroed = plan.fresh_zeroed
+        out, zeroed = fresh_output(plan)
     elif not (out.flags.c_contiguous and out.dtype.isnative):
         _describe_out(call, out, plan.out_format)
     call[OUT] = address_of(out)
     if call[STREAMING] and call[OUT] % plan.out_format.itemsize:
         call[STREAMING] = 0  # elements that straddle lines cannot be gathered to whole lines
-    if zeroed:
-        call[ZEROED] = 1
-    if accumulate:
-        call[ACCUMULATE] = 1
-    if accumulate or plan.scale_grad_by_freq or report is not None:
-        call[COUNTING] = 1
+    if zeroed or accumulate or plan.scale_grad_by_freq or report is not None:
+        call[ZEROED], call[ACCUMULATE], call[COUNTING] = zeroed, accumulate, True
     if position_map is not None:
         call[MAP], call[PLAIN] = address_of(position_map), 0
     if position_weights is not None:
@@ -99,7 +97,35 @@ def execute(
         raise bad_index(indices, int(bad), plan.num_weights)
     if report is not None:
         _fill(report, plan, address)
+    if scratch is None and memory.size <= SPARE_BYTES and not plan.spares:
+        plan.spares.append(spare)
     return out
+
+
+class _Spare(NamedTuple):
+    """A call record and its address, scratch memory and the address of the workspace in it."""
+
+    call: npt.NDArray[np.int64]
+    address: int
+    scratch: npt.NDArray[np.uint8]
+    workspace: int
+
+    @classmethod
+    def of(cls, plan: BackwardPlan, scratch: npt.NDArray[np.uint8]) -> _Spare:
+        """Return a fresh record with this memory."""
+        call = plan.call_template.copy()
+        start = address_of(scratch)
+        return cls(call, address_of(call), scratch, start + -start % ALIGNMENT)
+
+
+def _spare(plan: BackwardPlan) -> _Spare:
+    """Return record and memory of an earlier run that has ended, or fresh ones."""
+    try:
+        spare: _Spare = plan.spares.pop()
+    except IndexError:
+        return _Spare.of(plan, np.empty(plan.workspace_nbytes, np.uint8))
+    spare.call[:] = plan.call_template
+    return spare
 
 
 def _program(plan: BackwardPlan, index_like: np.generic, writes: bool) -> Program:

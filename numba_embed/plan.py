@@ -45,6 +45,11 @@ ZEROED_BYTES = 32 << 20
 """Fresh outputs from this size on come from the system, zeroed, page by page when first touched:
 rows that no index names are left alone. Smaller ones are recycled memory, to be written anyway."""
 
+PAGE = 4096
+FEW = 2
+"""A fresh result has small pages where at most one in FEW of them can be touched. Measured, zeroing
+a huge page of 2 MiB costs as much as the faults of 130 small ones, of 512; and look-ups repeat."""
+
 AHEAD_BYTES = 4096
 """Bytes of gradient rows that are asked for ahead of their turn."""
 
@@ -207,10 +212,21 @@ class BackwardPlan:
         """Bytes of the result."""
         return self.num_weights * self.embedding_dim * self.out_format.itemsize
 
-    @property
+    @cached_property
     def fresh_zeroed(self) -> bool:
         """Whether a fresh result comes zeroed from the system."""
         return self.out_nbytes >= ZEROED_BYTES
+
+    @cached_property
+    def few_pages(self) -> bool:
+        """Whether the rows that can be looked up lie in few small pages of a fresh result."""
+        pages_per_row = 1 + self.embedding_dim * self.out_format.itemsize / PAGE
+        return self.num_positions * pages_per_row * FEW < self.out_nbytes / PAGE
+
+    @cached_property
+    def spares(self) -> list[Any]:
+        """Call records and scratch memory of earlier small runs; see `numba_embed.execute`."""
+        return []
 
     @cached_property
     def call_template(self) -> npt.NDArray[np.int64]:

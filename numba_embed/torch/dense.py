@@ -12,6 +12,7 @@ from torch import Tensor
 
 from numba_embed.backward import Plan, _executor, _recent_plan
 from numba_embed.errors import EmbedTypeError, EmbedValueError
+from numba_embed.fresh import fresh_output
 from numba_embed.pool import OutputPool
 from numba_embed.runtime import available_threads
 
@@ -116,7 +117,7 @@ def dense_backward(
         plan = plan._within(min(threads, available_threads()) if threads > 1 else 1)
     out, zeroed = _output(plan, pool)
     nbytes = plan.workspace_nbytes
-    scratch = np.empty(nbytes, np.uint8) if pool is None else pool.take(nbytes)
+    scratch = None if pool is None else pool.take(nbytes)
     _executor()(
         plan,
         as_array(grad),
@@ -136,6 +137,4 @@ def _output(plan: Plan, pool: OutputPool | None) -> tuple[Array, bool]:
     dtype = np.int16 if plan.out_format.name == "bfloat16" else plan.out_format.dtype
     if pool is not None:
         return pool.empty(plan.out_shape, dtype), False
-    # NumPy asks the system for huge pages where there are many, torch does not.
-    make = np.zeros if plan.fresh_zeroed else np.empty
-    return make(plan.out_shape, dtype), plan.fresh_zeroed
+    return fresh_output(plan, dtype)
