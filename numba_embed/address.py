@@ -29,5 +29,8 @@ def _layout_holds() -> bool:
     return all(_read_pointer(array) == _ask_numpy(array) for array in (whole, whole[3:]))
 
 
+OBJECT_OFFSET = _DATA_OFFSET if _layout_holds() else 0
+"""Where a kernel finds the data pointer behind an array's `id`; 0 where it must not look."""
+
 address_of = _read_pointer if _layout_holds() else _ask_numpy
 """Return the address of an array's first element. The array must be kept alive by the caller."""

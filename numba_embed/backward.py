@@ -101,6 +101,24 @@ def embedding_dense_backward(
            [0., 0., 0.]], dtype=float32)
     """
     grad_array, index_array = check.as_array("grad", grad), check.as_array("indices", indices)
+    usual = None
+    if (
+        out is padding_idx is core_num is num_threads is None
+        and scale_grad_by_freq is False
+        and type(num_weights) is int
+        and on_invalid == "raise"
+    ):
+        # Hashing all arguments with their types takes longer than a small sum.
+        usual = (
+            grad_array.shape,
+            grad_array.dtype,
+            index_array.shape,
+            index_array.dtype,
+            num_weights,
+        )
+        plan = _usual_plans.get(usual)
+        if plan is not None:
+            return plan._run(grad_array, index_array, None, accumulate, None, None)
     arguments = (
         grad_array.shape,
         grad_array.dtype,
@@ -122,6 +140,8 @@ def embedding_dense_backward(
         plan = _plan(*arguments)
     if plan.threads > 1 and num_threads is None:
         plan = plan._within(available_threads())
+    elif usual is not None and len(_usual_plans) < MOST_PLANS:
+        _usual_plans[usual] = plan  # of one thread, whatever the pool's mask says
     return plan._run(grad_array, index_array, out, accumulate, None, None)
 
 
@@ -323,5 +343,9 @@ def _plan(
     )
 
 
-_recent_plan = lru_cache(maxsize=256, typed=True)(_plan)
+MOST_PLANS = 256
+"""Plans that are kept for calls to come."""
+
+_usual_plans: dict[Any, Plan] = {}
+_recent_plan = lru_cache(maxsize=MOST_PLANS, typed=True)(_plan)
 """Plans are immutable, so calls with the same arguments share one. ``typed``: 1 is not True."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from numba_embed.address import address_of
+from numba_embed.address import OBJECT_OFFSET, address_of
 from numba_embed.formats import Format
 from numba_embed.fresh import fresh_output
 from numba_embed.kernels.count import NONE_BAD, count, count_per_core
@@ -25,6 +25,9 @@ GRAD, OUT = call_word("grad"), call_word("out")
 ACCUMULATE, ZEROED, STREAMING = map(call_word, ("accumulate", "zeroed", "streaming"))
 COUNTING, BAD = call_word("counting"), call_word("bad")
 MAP, WEIGHTS, PLAIN = map(call_word, ("position_map", "position_weights", "plain"))
+
+pointer = id if OBJECT_OFFSET else address_of
+"""How a call record names an array; see `numba_embed.kernels.layout`."""
 
 SPARE_BYTES = 1 << 16
 """Scratch memory up to this size stays with its plan: making it takes a tenth of a small call."""
@@ -68,19 +71,18 @@ def execute(
         For the first bad index in C order.
     """
     spare = _spare(plan) if scratch is None else _Spare.of(plan, scratch)
-    call, address, memory, workspace = spare
-    call[WORKSPACE] = workspace
+    call, address, memory = spare
     index_like, source = _index_operand(plan, indices, memory)
-    call[INDICES] = address_of(source)
-    call[GRAD] = address_of(grad)
+    call[INDICES] = pointer(source)
+    call[GRAD] = pointer(grad)
     if not (grad.flags.c_contiguous and grad.dtype.isnative):
         _describe_grad(call, grad, plan.grad_format)
     if out is None:
         out, zeroed = fresh_output(plan)
     elif not (out.flags.c_contiguous and out.dtype.isnative):
         _describe_out(call, out, plan.out_format)
-    call[OUT] = address_of(out)
-    if call[STREAMING] and call[OUT] % plan.out_format.itemsize:
+    call[OUT] = pointer(out)
+    if plan.streaming and address_of(out) % plan.out_format.itemsize:
         call[STREAMING] = 0  # elements that straddle lines cannot be gathered to whole lines
     if zeroed or accumulate or plan.scale_grad_by_freq or report is not None:
         call[ZEROED], call[ACCUMULATE], call[COUNTING] = zeroed, accumulate, True
@@ -103,19 +105,19 @@ def execute(
 
 
 class _Spare(NamedTuple):
-    """A call record and its address, scratch memory and the address of the workspace in it."""
+    """A call record, its address, and the scratch memory that it works in."""
 
     call: npt.NDArray[np.int64]
     address: int
     scratch: npt.NDArray[np.uint8]
-    workspace: int
 
     @classmethod
     def of(cls, plan: BackwardPlan, scratch: npt.NDArray[np.uint8]) -> _Spare:
         """Return a fresh record with this memory."""
         call = plan.call_template.copy()
         start = address_of(scratch)
-        return cls(call, address_of(call), scratch, start + -start % ALIGNMENT)
+        call[WORKSPACE] = start + -start % ALIGNMENT
+        return cls(call, address_of(call), scratch)
 
 
 def _spare(plan: BackwardPlan) -> _Spare:
@@ -124,7 +126,9 @@ def _spare(plan: BackwardPlan) -> _Spare:
         spare: _Spare = plan.spares.pop()
     except IndexError:
         return _Spare.of(plan, np.empty(plan.workspace_nbytes, np.uint8))
+    start = spare.call[WORKSPACE]
     spare.call[:] = plan.call_template
+    spare.call[WORKSPACE] = start
     return spare
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from numba_embed.address import OBJECT_OFFSET
 from numba_embed.errors import EmbedValueError
 from numba_embed.formats import Format
 from numba_embed.kernels import layout as at
@@ -218,6 +219,11 @@ class BackwardPlan:
         return self.out_nbytes >= ZEROED_BYTES
 
     @cached_property
+    def streaming(self) -> bool:
+        """Whether the result is written past the caches, if it is contiguous."""
+        return self.out_nbytes >= STREAMING_BYTES
+
+    @cached_property
     def few_pages(self) -> bool:
         """Whether the rows that can be looked up lie in few small pages of a fresh result."""
         pages_per_row = 1 + self.embedding_dim * self.out_format.itemsize / PAGE
@@ -235,7 +241,8 @@ class BackwardPlan:
         record["plan"] = self._laid_out[0].ctypes.data
         record["out_row"] = self.embedding_dim * self.out_format.itemsize
         record["out_column"] = self.out_format.itemsize
-        record["streaming"] = self.out_nbytes >= STREAMING_BYTES
+        record["object_offset"] = OBJECT_OFFSET
+        record["streaming"] = self.streaming
         record["plain"] = 1
         record["grad_column"] = self.grad_format.itemsize
         record["grad_dims"] = 1

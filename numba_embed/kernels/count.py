@@ -225,7 +225,7 @@ def order_buckets(thread: int, call_address: int) -> None:
     buckets = plan.buckets
     start = memory.words(call.workspace + plan.bucket_start, buckets + 1)
     frequency = call.workspace + plan.private + thread * plan.private_stride + at.FREQUENCY
-    groups = min(buckets, BUCKET_GROUPS * plan.threads)
+    groups = min(buckets, BUCKET_GROUPS * plan.threads) if plan.threads > 1 else 1
     group = take_ticket(call.workspace + plan.tickets)
     while group < groups:
         first_bucket, end_bucket = memory.chunk(group, groups, buckets)

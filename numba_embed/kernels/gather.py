@@ -182,6 +182,8 @@ def cut_rows(piece: int, call: Any, plan: Any) -> tuple[int, int]:
     """
     size, order_address = call.taking_part, call.workspace + plan.entries
     num_weights, bits = plan.num_weights, np.uint64(plan.position_bits)
+    if piece == 0:
+        return np.int64(0), np.int64(0)
     if piece == plan.pieces:
         return num_weights, size
     writes = 1 if call.accumulate == 0 and call.zeroed == 0 else 0

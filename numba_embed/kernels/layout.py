@@ -64,12 +64,15 @@ PLAN = np.dtype(
 CALL = np.dtype(
     [
         *_record(
-            # Addresses.
-            "plan",
-            "workspace",
+            # Addresses. With an object offset, the next three are addresses of array objects, whose
+            # data pointers lie so many bytes behind their start; reading those in Python takes
+            # longer than a small kernel.
+            "object_offset",
             "indices",
             "grad",
             "out",
+            "plan",
+            "workspace",
             "position_map",  # int64 (N,): the gradient row of a position; 0: the position itself
             "position_weights",  # float64 (N,): a factor per position; 0: none
             # Strides in bytes, and 1 where elements have the other byte order.

@@ -51,6 +51,18 @@ def _call_before(typingctx: Any, function: Any, call_address: Any) -> Any:
 
 
 @jit
+def _resolve(call_address: int) -> None:
+    """Replace addresses of array objects by those of their data."""
+    call = call_at(call_address)
+    offset = call.object_offset
+    if offset != 0:
+        call.indices = words(call.indices + offset, 1)[0]
+        call.grad = words(call.grad + offset, 1)[0]
+        call.out = words(call.out + offset, 1)[0]
+        call.object_offset = 0
+
+
+@jit
 def _before(program: int, phase: int, call_address: int) -> int:
     """Prepare a phase: start the tickets again, and do the step before it. Returns its answer."""
     call = call_at(call_address)
@@ -70,6 +82,7 @@ def _work(program: int, phase: int, thread: int, call_address: int) -> None:
 @Launcher
 def run_phases(program: int, phases: int, threads: int, call_address: int) -> None:
     """Run the phases of a program one after the other, each in ``threads`` pieces."""
+    _resolve(call_address)
     for phase in range(phases):
         answer = _before(program, phase, call_address)
         if answer == STOP:
