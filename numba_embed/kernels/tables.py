@@ -63,6 +63,8 @@ def fill_table(
     if plain and columns == 1:
         sums = array_at(table, plan.num_weights, np.float64(0))
         for position in range(first, end):
+            soon = np.int64(rows[min(position + 16, end - 1)])
+            memory.prefetch(table + soon * 8, 8)
             if rows[position] != none:
                 sums[rows[position]] += load_number(like, base + position * stride)
     elif plain:
