@@ -57,6 +57,8 @@ def _parts(figures: Figures, pictures: Mapping[str, str], notes: str | None) -> 
         yield f"![Time of the best peer over ours, per workload]({pictures['ratios']})"
     yield "\n".join(_legend(figures))
     yield from _memory(figures)
+    if "bounds" in figures:
+        yield from _bounds(figures["bounds"])
     yield from _neighbours(figures)
     if "growth" in figures:
         yield from _growth(figures["growth"], pictures)
@@ -70,6 +72,8 @@ def _parts(figures: Figures, pictures: Mapping[str, str], notes: str | None) -> 
         commands.append("python benchmarks/growth.py --json results.json")
     if "cold_start" in figures:
         commands.append("python benchmarks/cold_start.py --json results.json")
+    if "bounds" in figures:
+        commands.append("python benchmarks/bounds.py --json results.json")
     commands.append("python tools/performance_doc.py results.json")
     install = "pip install -e '.[bench]'  # and the peers: torch, jax, tensorflow-cpu"
     yield "\n".join(["```sh", install, *commands, "```"])
@@ -144,6 +148,31 @@ def _memory(figures: Figures) -> Iterator[str]:
                 f"{case['thread_speedup']:.2f}x",
             ]
         )
+    yield markdown(titles, rows)
+
+
+def _bounds(bounds: Figures) -> Iterator[str]:
+    yield "## What bounds the sums"
+    yield (
+        "The limit above reads the gradient from one end to the other. The sums read it row by row "
+        "in the order of the table. A stripped kernel touches every cache line of every gradient "
+        "row in that order, asks ahead in the same way, and adds nothing: what it takes is the "
+        f"floor of any kernel that reads rows in that order ({bounds['threads']} thread(s), "
+        "milliseconds)."
+    )
+    titles = ["case", "call, out=", "touching rows in the table's order", "in memory's order"]
+    titles += ["ns per row, call", "touching"]
+    rows = [
+        [
+            name,
+            milliseconds(case["call"]),
+            milliseconds(case["table_order"]),
+            milliseconds(case["memory_order"]),
+            f"{1e9 * case['call'] / case['N']:.0f}",
+            f"{1e9 * case['table_order'] / case['N']:.0f}",
+        ]
+        for name, case in bounds["cases"].items()
+    ]
     yield markdown(titles, rows)
 
 

@@ -1,0 +1,101 @@
+"""What bounds the sums: reading the gradient's rows in the order of the table, and nothing else.
+
+A stripped kernel: it touches every cache line of every gradient row in the order in which the
+library adds them, asking ahead in the same way, and adds nothing up by row. Its time, and that of
+reading the same rows in the order of memory, stand beside the time of the whole call.
+``python benchmarks/bounds.py --json results.json`` adds the figures to the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numba
+import numpy as np
+
+from numba_embed.bench import files, ours
+from numba_embed.bench.cases import CASES, LINE, Case
+from numba_embed.cli_support import CliError, check_target, integer
+from numba_embed.kernels.memory import array_at, prefetch
+from numba_embed.runtime import available_threads
+
+NAMES = ("lm", "rec", "w2v", "small vocabulary", "hot row", "positions")
+AHEAD_BYTES = 4096
+
+
+@numba.njit(parallel=True, nogil=True)
+def touch(address: int, order: Any, row_bytes: int, ahead: int, threads: int) -> int:
+    """Read all rows in this order; ``order`` has ``ahead`` more entries than rows."""
+    totals = np.zeros(threads, np.int64)
+    size = order.size - ahead
+    for thread in numba.prange(threads):
+        total = 0
+        for place in range(thread * size // threads, (thread + 1) * size // threads):
+            row, later = order[place] * row_bytes, order[place + ahead] * row_bytes
+            for line in range(0, row_bytes, LINE):
+                prefetch(address + later + line, LINE)
+                total += array_at(address + row + line, 1, np.int64(0))[0]
+        totals[thread] = total
+    return totals.sum()
+
+
+def measure(case: Case, rounds: int) -> dict[str, float]:
+    """Return seconds: the whole call with ``out=``, rows in the table's order, in memory's."""
+    threads = available_threads()
+    operands = case.make()
+    row_bytes = case.D * operands.grad.itemsize
+    ahead = max(1, AHEAD_BYTES // row_bytes)
+
+    def padded(order: Any) -> Any:
+        return np.concatenate([order, np.full(ahead, order[-1])])
+
+    by_row = padded(np.argsort(operands.indices, kind="stable"))
+    in_memory = padded(np.arange(case.N))
+    address = operands.grad.ctypes.data
+    call = ours.prepare("out", case, operands).contender.call
+    runs = {
+        "call": call,
+        "table_order": lambda: touch(address, by_row, row_bytes, ahead, threads),
+        "memory_order": lambda: touch(address, in_memory, row_bytes, ahead, threads),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(rounds + 1):
+        for name, run in runs.items():
+            start = perf_counter()
+            run()
+            if turn:  # the first one compiles
+                seconds[name].append(perf_counter() - start)
+    return {name: median(times) for name, times in seconds.items()}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="add the figures to this file")
+    parser.add_argument("--repeat", type=integer(1), default=9, metavar="N")
+    args = parser.parse_args(argv)
+    try:
+        if args.json is not None:
+            check_target(args.json)
+        bounds: dict[str, Any] = {"rounds": args.repeat, "threads": available_threads()}
+        bounds["cases"] = {}
+        for case in CASES:
+            if case.name in NAMES:
+                found = bounds["cases"][case.name] = measure(case, args.repeat) | {"N": case.N}
+                times = ", ".join(f"{key} {1e3 * found[key]:.2f} ms" for key in found if key != "N")
+                print(f"{case.name}: {times}")
+        if args.json is not None:
+            files.add(args.json, "bounds", bounds)
+    except CliError as error:
+        print(f"bounds.py: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
