@@ -40,6 +40,7 @@ def sum_entries(
     place = first
     while place < end and entry >> bits == row:
         position = np.int64(entry & mask)
+        later = np.int64(order[min(place + ahead, taking_part - 1)] & mask)
         four = (
             plain
             and place > first
@@ -52,12 +53,12 @@ def sum_entries(
             add_four(like, total, address, mask, base, stride, ahead * 8, columns)
             place += 3
         elif plain:
-            later = np.int64(order[min(place + ahead, taking_part - 1)] & mask)
             if place == first:
                 set_row(like, total, base + position * stride, base + later * stride, columns)
             else:
                 add_row(like, total, base + position * stride, base + later * stride, columns)
         else:
+            elements.ask_position(call, later, column, columns)
             elements.add_position(
                 like, call, position, column, columns, total, buffer, place == first
             )
