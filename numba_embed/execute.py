@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,16 +12,16 @@ from numba_embed.address import OBJECT_OFFSET, address_of
 from numba_embed.formats import Format
 from numba_embed.fresh import fresh_output
 from numba_embed.kernels.count import NONE_BAD, count, count_per_core
-from numba_embed.kernels.gather import gather, gather_hot
+from numba_embed.kernels.gather import gather, gather_hot, sum_ordered, sum_ordered_hot
 from numba_embed.kernels.layout import CALL, call_word
-from numba_embed.kernels.phases import Program, run_phases
+from numba_embed.kernels.phases import run_phases
 from numba_embed.kernels.tables import tables
 from numba_embed.plan import ALIGNMENT, BackwardPlan
 from numba_embed.runtime import launch
 from numba_embed.validation import bad_index
 from numba_embed.workspace import RunReport
 
-WORKSPACE, INDICES = call_word("workspace"), call_word("indices")
+OBJECTS, WORKSPACE, INDICES = map(call_word, ("object_offset", "workspace", "indices"))
 GRAD, OUT = call_word("grad"), call_word("out")
 ACCUMULATE, ZEROED, STREAMING = map(call_word, ("accumulate", "zeroed", "streaming"))
 COUNTING, BAD = call_word("counting"), call_word("bad")
@@ -34,6 +35,18 @@ SPARE_BYTES = 1 << 16
 
 Array = npt.NDArray[Any]
 
+_KERNELS = {
+    ("whole", "tables"): tables,
+    ("whole", "gather"): gather,
+    ("whole", "gather_hot"): gather_hot,
+    ("count", "gather"): count,
+    ("count", "gather_hot"): count,
+    ("sum", "gather"): sum_ordered,
+    ("sum", "gather_hot"): sum_ordered_hot,
+}
+"""What to launch for a part of a run, by the plan's algorithm."""
+
+_NO_INDEX = np.int64(0)
 _INDEX_LIKE: dict[np.dtype[Any], np.generic] = {
     np.dtype(np.int32): np.int32(0),
     np.dtype(np.int64): np.int64(0),
@@ -74,16 +87,9 @@ def execute(
     call, address, memory = spare
     index_like, source = _index_operand(plan, indices, memory)
     call[INDICES] = pointer(source)
-    call[GRAD] = pointer(grad)
-    if not (grad.flags.c_contiguous and grad.dtype.isnative):
-        _describe_grad(call, grad, plan.grad_format)
     if out is None:
         out, zeroed = fresh_output(plan)
-    elif not (out.flags.c_contiguous and out.dtype.isnative):
-        _describe_out(call, out, plan.out_format)
-    call[OUT] = pointer(out)
-    if plan.streaming and address_of(out) % plan.out_format.itemsize:
-        call[STREAMING] = 0  # elements that straddle lines cannot be gathered to whole lines
+    _set_operands(plan, call, grad, out, pointer)
     if zeroed or accumulate or plan.scale_grad_by_freq or report is not None:
         call[ZEROED], call[ACCUMULATE], call[COUNTING] = zeroed, accumulate, True
     if position_map is not None:
@@ -92,16 +98,58 @@ def execute(
         call[WEIGHTS], call[PLAIN] = address_of(position_weights), 0
 
     writes = out.size > 0 and not (accumulate and plan.num_positions == 0)
-    program = _program(plan, index_like, writes)
-    launch(run_phases, plan.threads, program.address, program.phases, plan.threads, address)
-    bad = call[BAD]
-    if bad != NONE_BAD:
-        raise bad_index(indices, int(bad), plan.num_weights)
+    _run(plan, "whole" if writes else "count", address, index_like)
+    if call[BAD] != NONE_BAD:
+        raise bad_index(indices, int(call[BAD]), plan.num_weights)
     if report is not None:
         _fill(report, plan, address)
     if scratch is None and memory.size <= SPARE_BYTES and not plan.spares:
         plan.spares.append(spare)
     return out
+
+
+def counted(
+    plan: BackwardPlan, indices: Array, scratch: npt.NDArray[np.uint8]
+) -> npt.NDArray[np.int64]:
+    """Check the indices and order their positions in ``scratch``; of plans that gather.
+
+    Returns the call record, for `sum_counted`.
+
+    Raises
+    ------
+    EmbedIndexError, EmbedValueError
+        For the first bad index in C order.
+    """
+    call, address, _ = _Spare.of(plan, scratch)
+    index_like, source = _index_operand(plan, indices, scratch)
+    call[OBJECTS], call[INDICES] = 0, address_of(source)
+    _run(plan, "count", address, index_like)
+    if call[BAD] != NONE_BAD:
+        raise bad_index(indices, int(call[BAD]), plan.num_weights)
+    return call
+
+
+def sum_counted(plan: BackwardPlan, grad: Array, out: Array, call: npt.NDArray[np.int64]) -> None:
+    """Sum the positions that `counted` has ordered into ``out``, which has elements."""
+    _set_operands(plan, call, grad, out, address_of)
+    _run(plan, "sum", address_of(call))
+
+
+def _set_operands(
+    plan: BackwardPlan,
+    call: npt.NDArray[np.int64],
+    grad: Array,
+    out: Array,
+    point: Callable[[Array], int],
+) -> None:
+    """Say in the call record where grad and out lie, and how."""
+    call[GRAD], call[OUT] = point(grad), point(out)
+    if not (grad.flags.c_contiguous and grad.dtype.isnative):
+        describe_grad(call, grad, plan.grad_format)
+    if not (out.flags.c_contiguous and out.dtype.isnative):
+        describe_out(call, out, plan.out_format)
+    if plan.streaming and address_of(out) % plan.out_format.itemsize:
+        call[STREAMING] = 0  # elements that straddle lines cannot be gathered to whole lines
 
 
 class _Spare(NamedTuple):
@@ -132,22 +180,20 @@ def _spare(plan: BackwardPlan) -> _Spare:
     return spare
 
 
-def _program(plan: BackwardPlan, index_like: np.generic, writes: bool) -> Program:
-    """Return the compiled phases of a run, kept with the plan."""
+def _run(plan: BackwardPlan, part: str, address: int, index_like: Any = _NO_INDEX) -> None:
+    """Launch the phases of a run, or of a part of it; compiled ones are kept with the plan."""
     programs = plan.programs
-    key = type(index_like), writes
+    key = part, type(index_like)
     program = programs.get(key)
     if program is None:
         row, grad, out = plan.row_like, plan.grad_format.like, plan.out_format.like
         likes = {"index": index_like, "row": row, "grad": grad, "out": out}
-        if not writes:
-            kernel = count
-        elif plan.order.by_position:
-            kernel = tables
-        else:
-            kernel = gather_hot if plan.max_hot else gather
-        program = programs[key] = kernel.program(likes)
-    return program
+        program = programs[key] = _KERNELS[part, _algorithm(plan)].program(likes)
+    launch(run_phases, plan.threads, program.address, program.phases, plan.threads, address)
+
+
+def _algorithm(plan: BackwardPlan) -> str:
+    return "gather_hot" if plan.max_hot else plan.algorithm
 
 
 def _index_operand(
@@ -160,16 +206,28 @@ def _index_operand(
     like = _INDEX_LIKE.get(indices.dtype)
     if like is not None and indices.flags.c_contiguous and indices.flags.aligned:
         return like, indices
-    word: np.dtype[Any] = np.dtype(
-        {"f": np.float64, "u": np.uint64}.get(indices.dtype.kind, np.int64)
-    )
+    word = _word_dtype(indices.dtype)
     offset = plan.conversion_offset + -address_of(scratch) % ALIGNMENT
     copy = scratch[offset : offset + indices.size * word.itemsize].view(word)
     copy.reshape(indices.shape)[...] = indices
     return _INDEX_LIKE[word], copy
 
 
-def _describe_grad(call: npt.NDArray[np.int64], grad: Array, form: Format) -> None:
+def index_words(indices: Array) -> tuple[np.generic, Array]:
+    """Return the kernels' element type and a contiguous native array of it, copied if need be."""
+    like = _INDEX_LIKE.get(indices.dtype)
+    if like is None:
+        indices = indices.astype(_word_dtype(indices.dtype))
+        like = _INDEX_LIKE[indices.dtype]
+    return like, np.ascontiguousarray(indices)
+
+
+def _word_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the eight-byte dtype that holds indices of a dtype."""
+    return np.dtype({"f": np.float64, "u": np.uint64}.get(dtype.kind, np.int64))
+
+
+def describe_grad(call: npt.NDArray[np.int64], grad: Array, form: Format) -> None:
     """Describe a grad that is not contiguous: its rows' strides, merged where possible."""
     merged: list[tuple[int, int]] = []
     for size, stride in zip(grad.shape[:-1], grad.strides[:-1], strict=True):
@@ -190,7 +248,7 @@ def _describe_grad(call: npt.NDArray[np.int64], grad: Array, form: Format) -> No
         record["grad_shape"][0, dim], record["grad_strides"][0, dim] = size, stride
 
 
-def _describe_out(call: npt.NDArray[np.int64], out: Array, form: Format) -> None:
+def describe_out(call: npt.NDArray[np.int64], out: Array, form: Format) -> None:
     """Describe an out that is not contiguous; its rows cannot be streamed."""
     rows, columns = out.shape
     record = call.view(CALL)

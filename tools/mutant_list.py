@@ -87,7 +87,7 @@ MUTANTS = [
     Mutant(
         "last-block-lost",
         "the last block of a long row, where threads share it",
-        "kernels/gather.py",
+        "kernels/hot.py",
         "for block in range(which * plan.blocks, (which + 1) * plan.blocks):",
         "for block in range(which * plan.blocks, (which + 1) * plan.blocks - 1):",
         (CUT,),
@@ -141,7 +141,7 @@ MUTANTS = [
     Mutant(
         "blocks-backwards",
         "the block sums of a long row are added from the last to the first",
-        "kernels/gather.py",
+        "kernels/hot.py",
         "for block in range(which * plan.blocks, (which + 1) * plan.blocks):",
         "for block in range((which + 1) * plan.blocks - 1, which * plan.blocks - 1, -1):",
         (CUT,),

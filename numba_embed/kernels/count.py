@@ -121,7 +121,7 @@ def rows_without_branches(
     least = np.int64(0)
     for place in range(indices.size):
         row = as_row(indices[place], num_weights)
-        least = min(least, row)
+        least = min(least, np.int64(row))
         rows[place] = none if row < 0 or row == padding else row
     allowed = OUT_OF_RANGE if plan.dropping != 0 else 0
     return least >= allowed

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from numba_embed.kernels.memory import array_at, clear_bytes, itemsize, words
+from numba_embed.kernels.memory import LINE, array_at, clear_bytes, itemsize, prefetch, words
 from numba_embed.kernels.rows import (
     add_row,
     add_weighted_row,
@@ -33,6 +33,21 @@ def grad_address(call: Any, position: int) -> int:
         place += (position - outer * call.grad_shape[dim]) * call.grad_strides[dim]
         position = outer
     return place
+
+
+MAX_ASK = 2048
+"""Most bytes of a row with any strides that are asked for ahead."""
+
+
+@jit
+def ask_position(call: Any, position: int, column: int, columns: int) -> None:
+    """Ask for a position's gradient row, if its elements lie close together."""
+    span = columns * abs(call.grad_column)
+    source = grad_address(call, position) + column * call.grad_column
+    if call.grad_column < 0:
+        source -= span
+    if abs(call.grad_column) < LINE:
+        prefetch(source, min(span, MAX_ASK))
 
 
 @jit

@@ -1,9 +1,7 @@
 """Sums row by row over ordered entries: the algorithm for all but small vocabularies.
 
-Order of summation (see `numba_embed.order`): a row's entries ascend by position; a row of fewer
-than ``cut`` entries is summed in that order, a longer one block by block of positions. Threads take
-row ranges (and, of wide rows, column ranges) by ticket; each writes its own part of the output. A
-hot row's blocks are summed beforehand by all threads.
+Threads take row ranges (and, of wide rows, column ranges) by ticket; each writes its own part of
+the output. `sums` has the order of addition, `hot` the rows that all threads share.
 """
 
 from __future__ import annotations
@@ -15,162 +13,12 @@ import numpy as np
 from numba_embed.kernels import elements, memory, stage
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.count import COUNT
+from numba_embed.kernels.hot import add_hot_blocks, find_hot, hot_number, sum_hot_blocks
 from numba_embed.kernels.memory import fence, lower_bound, take_ticket
-from numba_embed.kernels.phases import RUN, SKIP, Kernel, Phase
-from numba_embed.kernels.rows import (
-    add_four,
-    add_row,
-    divide_row,
-    narrow_row,
-    set_row,
-)
+from numba_embed.kernels.phases import Kernel, Phase
+from numba_embed.kernels.rows import divide_row, narrow_row
+from numba_embed.kernels.sums import sum_blocks, sum_entries
 from numba_embed.runtime import jit, jit_inline
-
-HOT_WORDS = 3
-
-
-@jit
-def sum_entries(
-    like: Any, call: Any, plan: Any, first: int, end: int, column: int, columns: int, total: int,
-    buffer: int,
-) -> int:  # fmt: skip
-    """``total`` = the sum of a row's entries from ``first`` on, in their order, from +0.0 on.
-
-    The row ends at ``end`` or where the entries' row changes. Returns the end.
-    """
-    taking_part, ahead = call.taking_part, plan.ahead
-    order = memory.entries(call.workspace + plan.entries, taking_part)
-    bits = np.uint64(plan.position_bits)
-    mask = (np.uint64(1) << bits) - np.uint64(1)
-    base, stride = call.grad + column * call.grad_column, call.grad_strides[0]
-    plain = call.plain != 0
-    if first >= end:
-        memory.clear_bytes(total, columns * 8)
-        return end
-    entry = order[first]
-    row = entry >> bits
-    place = first
-    while place < end and entry >> bits == row:
-        position = np.int64(entry & mask)
-        four = (
-            plain
-            and place > first
-            and place + 3 < end
-            and place + ahead + 3 < taking_part
-            and order[place + 3] >> bits == row
-        )
-        if four:
-            address = call.workspace + plan.entries + place * 8
-            add_four(like, total, address, mask, base, stride, ahead * 8, columns)
-            place += 3
-        elif plain:
-            later = np.int64(order[min(place + ahead, taking_part - 1)] & mask)
-            if place == first:
-                set_row(like, total, base + position * stride, base + later * stride, columns)
-            else:
-                add_row(like, total, base + position * stride, base + later * stride, columns)
-        else:
-            elements.add_position(
-                like, call, position, column, columns, total, buffer, place == first
-            )
-        place += 1
-        if place < end:
-            entry = order[place]
-    return place
-
-
-@jit_inline
-def block_end(call: Any, plan: Any, first: int, end: int) -> int:
-    """Return the end of the entries that lie in the same block of positions as the first one."""
-    order_address = call.workspace + plan.entries
-    mask = (np.uint64(1) << np.uint64(plan.position_bits)) - np.uint64(1)
-    length = plan.block_length
-    entry = memory.entries(order_address, end)[first]
-    block = np.int64(entry & mask) // length
-    limit = np.uint64(min((block + 1) * length, plan.num_positions))
-    return lower_bound(order_address, first, end, (entry & ~mask) + limit)
-
-
-@jit_inline
-def sum_blocks(
-    like: Any, call: Any, plan: Any, first: int, end: int, column: int, columns: int, total: int,
-    buffer: int,
-) -> None:  # fmt: skip
-    """``total`` = the block sums of a cut row's entries, added in the order of blocks."""
-    part = total + at.PART - at.SUM
-    memory.clear_bytes(total, columns * 8)
-    while first < end:
-        limit = block_end(call, plan, first, end)
-        sum_entries(like, call, plan, first, limit, column, columns, part, buffer)
-        add_row(np.float64(0), total, part, part, columns)
-        first = limit
-
-
-@jit_inline
-def find_hot(call_address: int) -> int:
-    """List the rows that are cut: (row, first entry, end) triples in ``hot``; note how many.
-
-    Returns whether there is any.
-
-    A run of ``cut`` entries or more holds a multiple of ``cut``, so only those places need a look.
-    """
-    call = memory.call_at(call_address)
-    plan = memory.plan_at(call.plan)
-    found = np.int64(0)
-    size, order_address = call.taking_part, call.workspace + plan.entries
-    order = memory.entries(order_address, size)
-    hot = memory.words(call.workspace + plan.hot, plan.max_hot * HOT_WORDS)
-    bits, cut = np.uint64(plan.position_bits), plan.cut
-    end = np.int64(0)
-    for place in range(0, size, cut):
-        if place >= end:
-            row = order[place] >> bits
-            first = lower_bound(order_address, np.int64(0), place, row << bits)
-            key = (row << bits) + np.uint64(plan.num_positions)
-            end = lower_bound(order_address, place, size, key)
-            if end - first >= cut:
-                hot[found * HOT_WORDS] = np.int64(row)
-                hot[found * HOT_WORDS + 1] = first
-                hot[found * HOT_WORDS + 2] = end
-                found += 1
-    call.found = found
-    return RUN if found > 0 else SKIP
-
-
-@jit_inline
-def sum_hot_blocks(thread: int, call_address: int, like: Any) -> None:
-    """Sum the blocks of hot rows, taking each (row, block) by ticket. Writes ``hot_sums``."""
-    call = memory.call_at(call_address)
-    plan = memory.plan_at(call.plan)
-    order_address = call.workspace + plan.entries
-    hot = memory.words(call.workspace + plan.hot, plan.max_hot * HOT_WORDS)
-    blocks, columns = plan.blocks, plan.columns
-    buffer = call.workspace + plan.private + thread * plan.private_stride + at.SOURCE
-    item = take_ticket(call.workspace + plan.tickets)
-    while item < call.found * blocks:
-        which, block = item // blocks, item % blocks
-        key = np.uint64(hot[which * HOT_WORDS]) << np.uint64(plan.position_bits)
-        positions = plan.num_positions
-        start = key + np.uint64(min(block * plan.block_length, positions))
-        limit = key + np.uint64(min((block + 1) * plan.block_length, positions))
-        first = lower_bound(
-            order_address, hot[which * HOT_WORDS + 1], hot[which * HOT_WORDS + 2], start
-        )
-        end = lower_bound(order_address, first, hot[which * HOT_WORDS + 2], limit)
-        total = call.workspace + plan.hot_sums + item * columns * 8
-        for column in range(0, columns, at.TILE):
-            width = min(at.TILE, columns - column)
-            sum_entries(like, call, plan, first, end, column, width, total + column * 8, buffer)
-        item = take_ticket(call.workspace + plan.tickets)
-
-
-@jit_inline
-def add_hot_blocks(which: int, call: Any, plan: Any, column: int, columns: int, total: int) -> None:
-    """``total`` = a hot row's block sums, added in the order of blocks."""
-    memory.clear_bytes(total, columns * 8)
-    for block in range(which * plan.blocks, (which + 1) * plan.blocks):
-        part = call.workspace + plan.hot_sums + (block * plan.columns + column) * 8
-        add_row(np.float64(0), total, part, part, columns)
 
 
 @jit
@@ -237,16 +85,6 @@ def sum_row(
     if call.accumulate != 0:
         elements.add_old(out_like, call, row, column, columns, total, buffer)
     return last
-
-
-@jit_inline
-def hot_number(call: Any, plan: Any, row: int) -> int:
-    """Return the number of a row among the hot rows."""
-    hot = memory.words(call.workspace + plan.hot, call.found * HOT_WORDS)
-    which = 0
-    while hot[which * HOT_WORDS] != row:
-        which += 1
-    return which
 
 
 @jit_inline
@@ -321,10 +159,14 @@ def sum_pieces(thread: int, call_address: int, grad_like: Any, out_like: Any) ->
     fence()
 
 
+_HOT = Phase(sum_hot_blocks, ("grad",), before=find_hot)
 _PIECES = Phase(sum_pieces, ("grad", "out"))
 
 gather = Kernel(*COUNT, _PIECES)
 """Order the positions, sum the gradient row by row over them, and write out."""
 
-gather_hot = Kernel(*COUNT, Phase(sum_hot_blocks, ("grad",), before=find_hot), _PIECES)
+gather_hot = Kernel(*COUNT, _HOT, _PIECES)
 """The same for several threads, which share the blocks of hot rows. Plans with ``max_hot`` > 0."""
+
+sum_ordered, sum_ordered_hot = Kernel(_PIECES), Kernel(_HOT, _PIECES)
+"""The second half of each, after `count`."""

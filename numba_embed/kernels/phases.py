@@ -52,7 +52,7 @@ def _call_before(typingctx: Any, function: Any, call_address: Any) -> Any:
 
 @jit
 def _resolve(call_address: int) -> None:
-    """Replace addresses of array objects by those of their data."""
+    """Replace addresses of array objects by those of their data; all three are given."""
     call = call_at(call_address)
     offset = call.object_offset
     if offset != 0:

@@ -1,0 +1,95 @@
+"""The sum of one row over its ordered entries, by the rule of order (see `numba_embed.order`).
+
+A row's entries ascend by position. A row of fewer than ``cut`` entries is summed in that order, a
+longer one block by block of positions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from numba_embed.kernels import elements, memory
+from numba_embed.kernels import layout as at
+from numba_embed.kernels.memory import lower_bound
+from numba_embed.kernels.rows import add_four, add_row, set_row
+from numba_embed.runtime import jit, jit_inline
+
+
+@jit
+def sum_entries(
+    like: Any, call: Any, plan: Any, first: int, end: int, column: int, columns: int, total: int,
+    buffer: int,
+) -> int:  # fmt: skip
+    """``total`` = the sum of a row's entries from ``first`` on, in their order, from +0.0 on.
+
+    The row ends at ``end`` or where the entries' row changes. Returns the end.
+    """
+    taking_part, ahead = call.taking_part, plan.ahead
+    order = memory.entries(call.workspace + plan.entries, taking_part)
+    bits = np.uint64(plan.position_bits)
+    mask = (np.uint64(1) << bits) - np.uint64(1)
+    base, stride = call.grad + column * call.grad_column, call.grad_strides[0]
+    plain = call.plain != 0
+    if first >= end:
+        memory.clear_bytes(total, columns * 8)
+        return end
+    entry = order[first]
+    row = entry >> bits
+    place = first
+    while place < end and entry >> bits == row:
+        position = np.int64(entry & mask)
+        later = np.int64(order[min(place + ahead, taking_part - 1)] & mask)
+        four = (
+            plain
+            and place > first
+            and place + 3 < end
+            and place + ahead + 3 < taking_part
+            and order[place + 3] >> bits == row
+        )
+        if four:
+            address = call.workspace + plan.entries + place * 8
+            add_four(like, total, address, mask, base, stride, ahead * 8, columns)
+            place += 3
+        elif plain:
+            if place == first:
+                set_row(like, total, base + position * stride, base + later * stride, columns)
+            else:
+                add_row(like, total, base + position * stride, base + later * stride, columns)
+        else:
+            elements.ask_position(call, later, column, columns)
+            elements.add_position(
+                like, call, position, column, columns, total, buffer, place == first
+            )
+        place += 1
+        if place < end:
+            entry = order[place]
+    return place
+
+
+@jit_inline
+def block_end(call: Any, plan: Any, first: int, end: int) -> int:
+    """Return the end of the entries that lie in the same block of positions as the first one."""
+    order_address = call.workspace + plan.entries
+    mask = (np.uint64(1) << np.uint64(plan.position_bits)) - np.uint64(1)
+    length = plan.block_length
+    entry = memory.entries(order_address, end)[first]
+    block = np.int64(entry & mask) // length
+    limit = np.uint64(min((block + 1) * length, plan.num_positions))
+    return lower_bound(order_address, first, end, (entry & ~mask) + limit)
+
+
+@jit_inline
+def sum_blocks(
+    like: Any, call: Any, plan: Any, first: int, end: int, column: int, columns: int, total: int,
+    buffer: int,
+) -> None:  # fmt: skip
+    """``total`` = the block sums of a cut row's entries, added in the order of blocks."""
+    part = total + at.PART - at.SUM
+    memory.clear_bytes(total, columns * 8)
+    while first < end:
+        limit = block_end(call, plan, first, end)
+        sum_entries(like, call, plan, first, limit, column, columns, part, buffer)
+        add_row(np.float64(0), total, part, part, columns)
+        first = limit

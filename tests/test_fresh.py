@@ -1,0 +1,160 @@
+"""Memory of results and of small runs: what is recycled must not show."""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import RunPython
+
+import numba_embed as ne
+from numba_embed.plan import FEW, PAGE, ZEROED_BYTES
+
+D = 64
+
+
+def root(array: Any) -> Any:
+    """Return what an array's memory belongs to in the end."""
+    while getattr(array, "base", None) is not None:
+        array = array.base
+    return array.obj if isinstance(array, memoryview) else array
+
+
+def expected(grad: Any, indices: Any, rows: int) -> Any:
+    total = np.zeros((rows, grad.shape[1]))
+    np.add.at(total, indices, grad.astype(np.float64))
+    return total.astype(grad.dtype)
+
+
+@pytest.mark.parametrize("beside", [-1, 0, 1])
+def test_results_of_few_rows_have_small_pages(beside: int) -> None:
+    rows = 2 * ZEROED_BYTES // (4 * D)
+    pages = 4 * rows * D / PAGE
+    most = int(pages / FEW / (1 + 4 * D / PAGE))
+    size = most + beside
+    rng = np.random.default_rng(size)
+    indices = rng.integers(0, rows, size)
+    grad = rng.integers(-8, 9, (size, D)).astype(np.float32)
+    plan = ne.plan_dense_backward(grad.shape, grad.dtype, indices.shape, indices.dtype, rows)
+    assert plan.fresh_zeroed
+    assert plan.few_pages == (beside <= 0)
+    got = ne.embedding_dense_backward(grad, indices, rows)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        assert isinstance(root(got), mmap.mmap) == plan.few_pages
+    np.testing.assert_array_equal(got, expected(grad, indices, rows))
+    assert got.flags.writeable
+    assert got.flags.c_contiguous
+    got += 1
+
+
+@pytest.mark.parametrize("beside", [-1, 0, 1])
+def test_results_just_below_at_and_above_the_size_that_comes_zeroed(beside: int) -> None:
+    rows = ZEROED_BYTES // (4 * D) + beside
+    indices = np.array([0, rows - 1, rows - 1])
+    grad = np.ones((3, D), np.float32)
+    plan = ne.plan_dense_backward(grad.shape, grad.dtype, indices.shape, indices.dtype, rows)
+    assert plan.fresh_zeroed == (beside >= 0)
+    for _ in range(2):  # the second one may get the memory of the first
+        got = ne.embedding_dense_backward(grad, indices, rows)
+        np.testing.assert_array_equal(got, expected(grad, indices, rows))
+        got[...] = np.nan
+        del got
+
+
+def test_pages_that_no_row_touches_are_never_made(run_python: RunPython) -> None:
+    code = """
+import numpy as np
+import numba_embed as ne
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+grad, indices = np.ones((64, 64), np.float32), np.arange(64) * 60_000
+ne.embedding_dense_backward(grad, indices, 4_000_000)  # compiles
+before = resident()
+got = ne.embedding_dense_backward(grad, indices, 4_000_000)
+print(got.nbytes, resident() - before, got[60_000, 0], got[1, 1])
+"""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("the system does not report resident memory")
+    nbytes, grown, *values = run_python(code).stdout.split()
+    assert int(nbytes) == 1_024_000_000
+    assert int(grown) < 64 << 20
+    assert values == ["1.0", "0.0"]
+
+
+def test_what_a_small_run_was_told_does_not_reach_the_next() -> None:
+    rng = np.random.default_rng(0)
+    rows, indices = 10, np.array([3, 3, 7])
+    grad = rng.integers(-8, 9, (3, 4)).astype(np.float32)
+    plain = expected(grad, indices, rows)
+    plan = ne.plan_dense_backward(grad.shape, grad.dtype, indices.shape, indices.dtype, rows)
+    strided = np.zeros((rows, 8), np.float32)[:, ::2]
+    for _ in range(2):
+        np.testing.assert_array_equal(plan.execute(grad, indices), plain)
+        out = np.ones((rows, 4), np.float32)
+        np.testing.assert_array_equal(plan.execute(grad, indices, out, accumulate=True), plain + 1)
+        np.testing.assert_array_equal(plan.execute(grad, indices), plain)
+        np.testing.assert_array_equal(plan.execute(grad[:, ::-1], indices), plain[:, ::-1])
+        np.testing.assert_array_equal(plan.execute(grad, indices, strided), plain)
+        with pytest.raises(ne.EmbedIndexError):
+            plan.execute(grad, np.array([3, 3, 10]))
+        np.testing.assert_array_equal(plan.execute(grad, indices.astype(np.uint8)), plain)
+        report = ne.RunReport()
+        np.testing.assert_array_equal(plan.execute(grad, indices, report=report), plain)
+        assert report.lookups == 3
+        assert plan.execute(np.empty((3, 4), np.float32), indices) is not None
+
+
+def test_threads_that_share_a_small_plan() -> None:
+    rng = np.random.default_rng(1)
+    operands = [
+        (rng.integers(-8, 9, (5, 4)).astype(np.float32), rng.integers(0, 9, 5)) for _ in "abcd"
+    ]
+    failed: list[int] = []
+
+    def work(which: int) -> None:
+        grad, indices = operands[which]
+        right = expected(grad, indices, 9)
+        for _ in range(300):
+            if not np.array_equal(ne.embedding_dense_backward(grad, indices, 9), right):
+                failed.append(which)
+
+    threads = [threading.Thread(target=work, args=(which,)) for which in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("place", [0, 1, 2499, 2500, 2501, 4999])
+def test_bad_indices_of_small_vocabularies(place: int, threads: int) -> None:
+    """There a loop without branches checks, and another one behind it names the culprit."""
+    indices = np.arange(5000) % 30
+    grad = np.ones((5000, 2), np.float32)
+    indices[4999] = 29
+    indices[place] = 30
+    with pytest.raises(ne.EmbedIndexError, match=rf"position {place} "):
+        ne.embedding_dense_backward(grad, indices, 30, num_threads=threads)
+    got = ne.embedding_dense_backward(grad, indices, 30, 5, on_invalid="drop", num_threads=threads)
+    right = np.bincount(indices, minlength=31)[:30].astype(np.float32)
+    right[5] = 0
+    np.testing.assert_array_equal(got, np.stack([right, right], axis=1))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13])
+@pytest.mark.parametrize("columns", [1, 7, 8, 9, 100])
+def test_rows_of_every_small_count(count: int, columns: int) -> None:
+    """Four rows are added at a time where there are so many, and where so many lie ahead."""
+    rng = np.random.default_rng(count)
+    indices = rng.permutation(np.repeat(np.arange(40), count))
+    grad = rng.integers(-99, 99, (indices.size, columns)).astype(np.float32)
+    got = ne.embedding_dense_backward(grad, indices, 41, num_threads=1)
+    np.testing.assert_array_equal(got, expected(grad, indices, 41))
