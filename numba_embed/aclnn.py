@@ -59,8 +59,8 @@ from numba_embed.aclnn_executor import (
 )
 from numba_embed.backward import plan_dense_backward
 from numba_embed.errors import EmbedTypeError, EmbedValueError
-from numba_embed.overlap import share_memory
 from numba_embed.products import Product, advisories, dim_refusals, dtype_refusals
+from numba_embed.scalars import integer
 from numba_embed.workspace import Workspace
 
 __all__ = [
@@ -246,7 +246,7 @@ def _refuse(reasons: tuple[str, ...]) -> None:
 
 def _held(workspace: Any, workspace_size: Any, executor: OpExecutor) -> Workspace:
     """Return the workspace's first ``workspace_size`` bytes, if an executor can run in them."""
-    size = check.integer("workspace_size", workspace_size, "an integer")
+    size = integer("workspace_size", workspace_size)
     needed = executor.plan.workspace_nbytes
     if size < needed:
         raise EmbedValueError(f"workspace_size must be at least {needed}, got {size}")
@@ -265,8 +265,7 @@ def _held(workspace: Any, workspace_size: Any, executor: OpExecutor) -> Workspac
     if operands is None:
         raise used_up()
     for name, operand in zip(("grad", "indices", "out"), operands, strict=True):
-        if share_memory(held.bytes, operand):
-            raise EmbedValueError(f"workspace must not overlap {name}, got memory that both share")
+        check.refuse_overlap("workspace", held.bytes, name, operand)
     return held
 
 
@@ -277,5 +276,5 @@ def _refuse_missing(**parameters: Any) -> None:
 
 
 def _checked_option(opt: Any) -> None:
-    if check.integer("opt", opt, "a SysParamOpt") != SysParamOpt.DETERMINISTIC:
+    if integer("opt", opt, "a SysParamOpt") != SysParamOpt.DETERMINISTIC:
         raise EmbedValueError(f"opt must be SysParamOpt.DETERMINISTIC, got {opt}")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from numba_embed import validation as check
 from numba_embed.address import address_of
-from numba_embed.errors import EmbedTypeError, EmbedValueError
+from numba_embed.errors import EmbedError, EmbedTypeError, EmbedValueError
 from numba_embed.plan import ALIGNMENT, BackwardPlan, default_core_num, worthwhile_threads
 from numba_embed.pool import current as current_pool
 from numba_embed.runtime import available_threads, pool_size
@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 
 @cache
-def _executor() -> Any:
+def executor() -> Any:
     """Return `execute`, importing the kernels at the first run: it takes Numba a while."""
     return import_module("numba_embed.execute").execute
 
@@ -117,13 +117,13 @@ def embedding_dense_backward(
         num_threads,
     )
     try:
-        plan = _recent_plan(*arguments)
-    except EmbedTypeError:
+        plan = recent_plan(*arguments)
+    except EmbedError:
         raise
-    except TypeError:  # an argument is not hashable: the checks say what is wrong with it
+    except Exception:  # an argument is not hashable: the checks say what is wrong with it
         plan = _plan(*arguments)
     if plan.threads > 1 and num_threads is None:
-        plan = plan._within(available_threads())
+        plan = plan_within(plan, available_threads())
     return plan._run(grad_array, index_array, out, accumulate, None, None)
 
 
@@ -190,10 +190,6 @@ class Plan(BackwardPlan):
         check.checked_index_dtype(index_array.dtype)
         return self._run(grad_array, index_array, out, accumulate, workspace, report)
 
-    def _within(self, threads: int) -> Plan:
-        """Return this plan for at most so many threads."""
-        return self if threads >= self.threads else _with_threads(self, threads)
-
     def _run(
         self,
         grad: Array,
@@ -220,16 +216,21 @@ class Plan(BackwardPlan):
         if workspace is None:
             scratch = np.empty(self.workspace_nbytes, np.uint8)
             offset = -address_of(scratch) % ALIGNMENT
-            result = _executor()(
+            result = executor()(
                 self, grad, indices, out_array, accumulate, scratch[offset:], report
             )
             return result if out is None else out
         scratch = workspace.acquire(self.workspace_nbytes)
         try:
-            result = _executor()(self, grad, indices, out_array, accumulate, scratch, report)
+            result = executor()(self, grad, indices, out_array, accumulate, scratch, report)
         finally:
             workspace.release()
         return result if out is None else out
+
+
+def plan_within(plan: Plan, threads: int) -> Plan:
+    """Return a plan for at most so many threads."""
+    return plan if threads >= plan.threads else _with_threads(plan, threads)
 
 
 @lru_cache(maxsize=256)
@@ -275,9 +276,9 @@ def plan_dense_backward(
         As `embedding_dense_backward`, but for what only data can show.
     """
     plan = _plan(
-        tuple(grad_shape),
+        check.checked_shape("grad_shape", grad_shape),
         grad_dtype,
-        tuple(indices_shape),
+        check.checked_shape("indices_shape", indices_shape),
         indices_dtype,
         num_weights,
         padding_idx,
@@ -288,7 +289,7 @@ def plan_dense_backward(
         num_threads,
     )
     if plan.threads > 1 and num_threads is None:
-        plan = plan._within(available_threads())
+        plan = plan_within(plan, available_threads())
     return plan
 
 
@@ -329,5 +330,5 @@ def _plan(
     )
 
 
-_recent_plan = lru_cache(maxsize=256, typed=True)(_plan)
+recent_plan = lru_cache(maxsize=256, typed=True)(_plan)
 """Plans are immutable, so calls with the same arguments share one. ``typed``: 1 is not True."""

@@ -20,9 +20,9 @@ from numba_embed.cli_support import (
     whole_file,
 )
 from numba_embed.formats import ACCEPTED
-from numba_embed.limits import MAX_ROWS
 from numba_embed.partition import MAX_LISTED_CORES, SPLITS, Split
 from numba_embed.products import Product
+from numba_embed.scalars import MAX_ROWS
 from numba_embed.simulate import compare_splits, sweep_cores
 from numba_embed.simulation import CoreSimulation, CoreSweep
 from numba_embed.zipf import zipf_indices

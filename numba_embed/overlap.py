@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numba_embed.errors import EmbedValueError
-
 MAX_WORK = 10_000_000
 """Bound on NumPy's exact search, whose cost can grow exponentially with contrived strides."""
 
@@ -18,18 +16,12 @@ def share_memory(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
 
     Raises
     ------
-    EmbedValueError
+    numpy.exceptions.TooHardError
         If the strides are so contrived that the question stays open after ``MAX_WORK`` steps.
     """
     if not np.may_share_memory(one, other):
         return False
-    try:
-        return bool(np.shares_memory(one, other, max_work=MAX_WORK))  # type: ignore[arg-type]
-    except np.exceptions.TooHardError as error:
-        raise EmbedValueError(
-            f"out: cannot tell whether it overlaps another operand: strides {one.strides} "
-            f"and {other.strides} are too contrived"
-        ) from error
+    return bool(np.shares_memory(one, other, max_work=MAX_WORK))  # type: ignore[arg-type]
 
 
 def overlaps_itself(array: npt.NDArray[Any]) -> bool:

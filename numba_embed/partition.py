@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from numba_embed.errors import EmbedIndexError, EmbedTypeError, EmbedValueError
-from numba_embed.limits import MAX_ROWS, check_integer, counts_size, max_embedding_dim
+from numba_embed.limits import counts_size, max_embedding_dim
+from numba_embed.scalars import MAX_ROWS, check_integer
 
 __all__ = [
     "MAX_LISTED_CORES",

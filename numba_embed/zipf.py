@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from numba_embed.errors import EmbedTypeError, EmbedValueError
-from numba_embed.limits import check_integer
+from numba_embed.scalars import check_integer
 
 MAX_ROWS = 2**53
 """Most rows: ranks are drawn as float64."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from numba_embed.address import address_of
-from numba_embed.backward import Plan, _executor, _recent_plan
+from numba_embed.backward import Plan, executor, plan_within, recent_plan
 from numba_embed.errors import EmbedTypeError, EmbedValueError
 from numba_embed.plan import ALIGNMENT
 from numba_embed.pool import OutputPool
@@ -100,7 +100,7 @@ def dense_backward(
     if grad.dim() > MAX_DIMS:
         grad = grad.flatten(0, -2)  # a view, unless the strides forbid one
 
-    plan: Plan = _recent_plan(
+    plan: Plan = recent_plan(
         (size, grad.shape[-1]),
         form,
         (size,),
@@ -115,12 +115,12 @@ def dense_backward(
     )
     if plan.threads > 1:
         threads = torch.get_num_threads()
-        plan = plan._within(min(threads, available_threads()) if threads > 1 else 1)
+        plan = plan_within(plan, min(threads, available_threads()) if threads > 1 else 1)
     out, zeroed = _output(plan, pool)
     nbytes = plan.workspace_nbytes
     scratch = np.empty(nbytes, np.uint8) if pool is None else pool.take(nbytes)
     scratch = scratch[-address_of(scratch) % ALIGNMENT :]
-    _executor()(
+    executor()(
         plan,
         as_array(grad),
         as_array(indices),
