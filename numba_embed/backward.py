@@ -44,10 +44,10 @@ def embedding_dense_backward(
 
     Parameters
     ----------
-    grad : array_like, shape (..., D)
+    grad : array_like of shape (..., D)
         Gradient of the looked-up rows, 2 to 8 dimensions (1 with a 0-d index): float16, bfloat16,
         float32 or float64, any strides and byte order. Flattened to (N, D) in C order.
-    indices : array_like, shape (...)
+    indices : array_like of shape (...)
         N row numbers in [0, num_weights), 0 to 8 dimensions: any integer dtype, bool, or floats
         that hold integers. Flattened in C order; only the sizes must agree with ``grad``.
     num_weights : int
@@ -56,7 +56,7 @@ def embedding_dense_backward(
         Row whose gradient is zero. A value outside [0, V) names no row.
     scale_grad_by_freq : bool, default False
         Divide the sum of each row by the number of its look-ups, in float64, before rounding.
-    out : array, shape (V, D), optional
+    out : array of shape (V, D), optional
         Where to write the result: any of the grad dtypes, any strides, not overlapping itself or an
         operand. Every row is written. By default a fresh array of grad's dtype.
     accumulate : bool, default False
@@ -73,7 +73,7 @@ def embedding_dense_backward(
 
     Returns
     -------
-    array, shape (V, D)
+    array of shape (V, D)
         ``out`` itself where given.
 
     Raises
@@ -160,7 +160,7 @@ class Plan(BackwardPlan):
 
         Returns
         -------
-        array, shape (V, D)
+        array of shape (V, D)
             ``out`` itself where given.
 
         Raises
