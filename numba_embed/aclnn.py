@@ -5,6 +5,19 @@ the workspace and an executor. Phase two runs the executor in memory that the ca
 are a thin layer over `numba_embed.Plan`: the bits are those of the functional call. Nothing raises:
 every failure is a `Status`, and `get_recent_err_msg` has its text.
 
+Who may touch what, as on a device:
+
+* Phase one looks at shapes, dtypes, strides and where the memory lies, never at data: what grad and
+  indices hold counts from phase two on. (A nested list has no memory to share: it is copied in
+  phase one.) The executor keeps the operands alive until it has run.
+* From the call of phase two until it returns, or with a stream until ``executor.wait()`` returns,
+  grad, indices, out and the workspace belong to the run: do not write grad or indices, do not touch
+  out or the workspace. Nothing guards against it.
+* Runs may share grad and indices. They may share a workspace, or one may read what another writes,
+  only in sequence: on a stream of one worker, or after ``executor.wait()``.
+
+Examples
+--------
 The published example:
 
 >>> import numpy as np
@@ -25,17 +38,6 @@ array([[0., 0., 0.],
        [1., 2., 3.],
        [4., 5., 6.],
        [0., 0., 0.]], dtype=float32)
-
-Who may touch what, as on a device:
-
-* Phase one looks at shapes, dtypes, strides and where the memory lies, never at data: what grad and
-  indices hold counts from phase two on. (A nested list has no memory to share: it is copied in
-  phase one.) The executor keeps the operands alive until it has run.
-* From the call of phase two until it returns, or with a stream until ``executor.wait()`` returns,
-  grad, indices, out and the workspace belong to the run: do not write grad or indices, do not touch
-  out or the workspace. Nothing guards against it.
-* Runs may share grad and indices. They may share a workspace, or one may read what another writes,
-  only in sequence: on a stream of one worker, or after ``executor.wait()``.
 """
 
 from __future__ import annotations

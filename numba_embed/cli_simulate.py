@@ -50,16 +50,39 @@ def add_parser(subparsers: Any) -> None:
     source.add_argument(
         "--zipf", type=float, metavar="X", help="draw row r in proportion to (r + 1) ** -X"
     )
-    add("--count", type=integer(0), default=10**6, metavar="N", help="draws (%(default)s)")
-    add("--seed", type=integer(0), default=0, metavar="N", help="of the draws (%(default)s)")
-    add("--num-weights", type=integer(0, MAX_ROWS), required=True, metavar="V", help="rows")
-    add("--embedding-dim", type=integer(0), required=True, metavar="D", help="columns")
-    add("--cores", type=integer(1, MAX_LISTED_CORES), metavar="N", help="(the product's default)")
+    add(
+        "--count",
+        type=integer(0),
+        default=10**6,
+        metavar="N",
+        help="look-ups to draw (default: %(default)s)",
+    )
+    add(
+        "--seed",
+        type=integer(0),
+        default=0,
+        metavar="N",
+        help="seed of the draws (default: %(default)s)",
+    )
+    add(
+        "--num-weights",
+        type=integer(0, MAX_ROWS),
+        required=True,
+        metavar="V",
+        help="rows of the table",
+    )
+    add("--embedding-dim", type=integer(0), required=True, metavar="D", help="columns of the table")
+    add(
+        "--cores",
+        type=integer(1, MAX_LISTED_CORES),
+        metavar="N",
+        help="cores that share the rows (default: the product's)",
+    )
     add(
         "--split",
         choices=(*SPLITS, "both"),
         default="counts_size",
-        help="whose cores to list; the totals show both (%(default)s)",
+        help="whose cores to list; the totals show both (default: %(default)s)",
     )
     add(
         "--sweep",
@@ -74,10 +97,19 @@ def add_parser(subparsers: Any) -> None:
         type=lambda text: text.lower().replace("_", "-"),
         default=names[0],
         metavar="NAME",
-        help=f"whose limits apply: {', '.join(names)} (%(default)s)",
+        help=f"whose limits apply: {', '.join(names)} (default: %(default)s)",
     )
-    add("--grad-dtype", default="float32", metavar="DTYPE", help=f"{ACCEPTED} (%(default)s)")
-    add("--indices-dtype", metavar="DTYPE", help="index dtype to assume (that of the look-ups)")
+    add(
+        "--grad-dtype",
+        default="float32",
+        metavar="DTYPE",
+        help=f"{ACCEPTED} (default: %(default)s)",
+    )
+    add(
+        "--indices-dtype",
+        metavar="DTYPE",
+        help="index dtype to assume (default: that of the look-ups)",
+    )
     add("--padding-idx", type=int, metavar="ROW", help="row whose look-ups take no part")
     add(
         "--scale-grad-by-freq",
