@@ -312,6 +312,7 @@ def _plan(
     check.checked_index_dtype(indices_dtype)
     n, d = check.checked_shapes(grad_shape, indices_shape)
     v = check.checked_num_weights(num_weights)
+    check.refuse_absurd(n, v, d)
     threads = check.checked_num_threads(num_threads)
     if threads is None:
         threads = worthwhile_threads(n, v, d, grad_format, out_format, pool_size())

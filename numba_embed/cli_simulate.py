@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from numba_embed.cli_report import print_simulation, print_sweep
 from numba_embed.cli_support import (
     CliError,
+    check_picture,
     check_target,
     import_extra,
     integer,
     whole_file,
+    write_picture,
 )
 from numba_embed.formats import ACCEPTED
 from numba_embed.partition import MAX_LISTED_CORES, SPLITS, Split
@@ -26,8 +28,6 @@ from numba_embed.scalars import MAX_ROWS
 from numba_embed.simulate import compare_splits, sweep_cores
 from numba_embed.simulation import CoreSimulation, CoreSweep
 from numba_embed.zipf import zipf_indices
-
-PICTURES = (".png", ".pdf", ".svg")
 
 _MOST_SWEPT = 2**24
 """Most cores of all simulations of a sweep together: half a GiB."""
@@ -125,9 +125,7 @@ def run(args: argparse.Namespace) -> int:
     """Carry the command out; return its exit code."""
     console = import_extra("rich.console", "cli").Console(highlight=False)
     if args.plot is not None:
-        import_extra("matplotlib", "plot")
-        if args.plot.suffix.lower() not in PICTURES:
-            raise CliError(f"--plot must end in {', '.join(PICTURES)}, got {args.plot}")
+        check_picture(args.plot)
     for path in (args.json, args.plot):
         if path is not None:
             check_target(path)
@@ -157,7 +155,9 @@ def run(args: argparse.Namespace) -> int:
         _write_json(args.json, both, sweep if args.sweep else None)
         console.print(f"figures written to {args.json}", soft_wrap=True)
     if args.plot is not None and sweep is not None:
-        _write_plot(args.plot, both, sweep)
+        from numba_embed.plots import plot_simulation
+
+        write_picture(args.plot, plot_simulation(both, sweep))
         console.print(f"picture written to {args.plot}", soft_wrap=True)
     return 0
 
@@ -219,10 +219,3 @@ def _write_json(path: Path, both: Mapping[Split, CoreSimulation], sweep: CoreSwe
         content["sweep"] = sweep.to_dict()
     with whole_file(path) as file:
         file.write(json.dumps(content, indent=1).encode() + b"\n")
-
-
-def _write_plot(path: Path, both: Mapping[Split, CoreSimulation], sweep: CoreSweep) -> None:
-    from numba_embed.plots import plot_simulation
-
-    with whole_file(path) as file:
-        plot_simulation(both, sweep).savefig(file, format=path.suffix.lower()[1:])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from numba_embed.errors import EmbedTypeError
-from numba_embed.scalars import check_integer
+from numba_embed.scalars import check_integer, shown
 
 UNIFIED_BUFFER_BYTES = 180192
 """Bytes of a core's unified buffer on the Atlas training series."""
@@ -142,10 +142,10 @@ def limit_bytes(indices_dtype: DTypeLike) -> tuple[int, int]:
     """
     try:
         dtype = None if indices_dtype is None else np.dtype(indices_dtype)
-    except TypeError:
+    except Exception:  # NumPy parses many things, and raises as many errors
         dtype = None
     if dtype is None or dtype.name not in _INDEX_DTYPES:
         raise EmbedTypeError(
-            f"indices_dtype must be one of {', '.join(_INDEX_DTYPES)}, got {indices_dtype!r}"
+            f"indices_dtype must be one of {', '.join(_INDEX_DTYPES)}, got {shown(indices_dtype)}"
         )
     return LIMIT_BYTES["int64" if dtype.name == "int64" else "int32"]

@@ -19,6 +19,9 @@ from numba_embed.runtime import pool_size
 from numba_embed.scalars import check_integer, integer, shown
 
 MAX_DIMS = 8
+MAX_POSITIONS = 2**56
+MAX_ELEMENTS = 2**59
+"""Entries of indices, and of the result: their bytes, and those of a workspace, fit 63 bits."""
 INDEX_DTYPES = "an integer of 8 to 64 bits, bool, float16, float32 or float64"
 
 Array = npt.NDArray[Any]
@@ -140,6 +143,16 @@ def checked_shapes(grad: tuple[int, ...], indices: tuple[int, ...]) -> tuple[int
             f"indices of shape {indices} has {positions} entries"
         )
     return positions, grad[-1]
+
+
+def refuse_absurd(positions: int, num_weights: int, columns: int) -> None:
+    """Refuse sizes whose bytes do not fit 64 bits; those that no machine has end elsewhere."""
+    if positions > MAX_POSITIONS:
+        raise EmbedValueError(f"indices must have at most {MAX_POSITIONS} entries, got {positions}")
+    if num_weights * columns > MAX_ELEMENTS:
+        raise EmbedValueError(
+            f"num_weights times D must be at most {MAX_ELEMENTS}, got {num_weights} times {columns}"
+        )
 
 
 # --- arrays ---------------------------------------------------------------------------------------

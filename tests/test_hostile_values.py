@@ -117,3 +117,59 @@ def test_an_overlap_that_takes_too_long_to_tell(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(np, "may_share_memory", lambda *arrays: True)
     assert aclnn.embedding_dense_backward(whole, size, executor) is not status
     assert aclnn.get_recent_err_msg().startswith("workspace must not overlap grad")
+
+
+def nothing(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Give an array of any shape that takes no memory."""
+    return np.broadcast_to(np.zeros((), dtype), shape)
+
+
+@pytest.mark.parametrize(
+    ("positions", "rows", "columns"),
+    [
+        (2**56 + 1, 1, 0),
+        (2**60, 3, 1),
+        (0, 2**59 + 1, 1),
+        (0, 2**62, 1),
+        (0, 2**63 - 1, 4),
+        (0, 4, 2**60),
+    ],
+)
+def test_sizes_whose_bytes_do_not_fit(positions: int, rows: int, columns: int) -> None:
+    with refused(EmbedValueError):
+        ne.plan_dense_backward((positions, columns), "float32", (positions,), "int8", rows)
+    grad, ids = nothing((positions, columns), np.float32), nothing((positions,), np.int8)
+    with refused(EmbedValueError):
+        ne.embedding_dense_backward(grad, ids, rows)
+
+
+@pytest.mark.parametrize(
+    ("positions", "rows", "columns"), [(0, 2**59, 1), (0, 2**63 - 1, 0), (2**56, 1, 0)]
+)
+def test_the_largest_sizes_can_be_planned(positions: int, rows: int, columns: int) -> None:
+    plan = ne.plan_dense_backward((positions, columns), "float32", (positions,), "int8", rows)
+    assert 0 < plan.workspace_nbytes < 2**63
+    assert str(rows) in str(plan)
+
+
+@pytest.mark.parametrize(
+    "value", [HUGE, -1, 2**62 + 1, 2**200], ids=["huge", "-1", "2^62", "2^200"]
+)
+def test_sizes_of_memory_out_of_range(value: int) -> None:
+    with refused(EmbedValueError, "buffer"):
+        ne.Workspace(value)
+    if value < 0 or value >= 2**64:
+        with refused(EmbedValueError, "limit_bytes"):
+            ne.OutputPool(value)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_the_functions_around_it_quote_safely(error: Exception) -> None:
+    with refused((EmbedTypeError, EmbedValueError), "split"):
+        ne.partition_rows(9, 2, Hostile(error))  # type: ignore[arg-type]
+    with refused(EmbedTypeError, "indices_dtype"):
+        ne.max_embedding_dim(9, 2, Hostile(error))  # type: ignore[arg-type]
+    with refused(EmbedTypeError, "limit_bytes"):
+        ne.OutputPool(Hostile(error))  # type: ignore[arg-type]
+    with refused(EmbedTypeError, "product"):
+        ne.simulate_cores([1], 9, 2, 4, product=Hostile(error))  # type: ignore[arg-type]
