@@ -8,7 +8,7 @@ import nox
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_existing_virtualenvs = True
-nox.options.sessions = ["lint", "types", "tests", "build"]
+nox.options.sessions = ["lint", "types", "docs", "tests", "build"]
 
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
 
@@ -63,6 +63,13 @@ def docs(session: nox.Session) -> None:
     """Build the documentation; a warning is an error."""
     session.install("-e", ".[docs]")
     session.run("mkdocs", "build", "--strict", *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Call the public functions with anything, for ten minutes or as many seconds as are given."""
+    session.install("-e", ".[test]")
+    session.run("python", "tools/fuzz.py", *(session.posargs or ["600"]))
 
 
 @nox.session(python=PYTHONS)

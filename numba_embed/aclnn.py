@@ -5,6 +5,19 @@ the workspace and an executor. Phase two runs the executor in memory that the ca
 are a thin layer over `numba_embed.Plan`: the bits are those of the functional call. Nothing raises:
 every failure is a `Status`, and `get_recent_err_msg` has its text.
 
+Who may touch what, as on a device:
+
+* Phase one looks at shapes, dtypes, strides and where the memory lies, never at data: what grad and
+  indices hold counts from phase two on. (A nested list has no memory to share: it is copied in
+  phase one.) The executor keeps the operands alive until it has run.
+* From the call of phase two until it returns, or with a stream until ``executor.wait()`` returns,
+  grad, indices, out and the workspace belong to the run: do not write grad or indices, do not touch
+  out or the workspace. Nothing guards against it.
+* Runs may share grad and indices. They may share a workspace, or one may read what another writes,
+  only in sequence: on a stream of one worker, or after ``executor.wait()``.
+
+Examples
+--------
 The published example:
 
 >>> import numpy as np
@@ -25,17 +38,6 @@ array([[0., 0., 0.],
        [1., 2., 3.],
        [4., 5., 6.],
        [0., 0., 0.]], dtype=float32)
-
-Who may touch what, as on a device:
-
-* Phase one looks at shapes, dtypes, strides and where the memory lies, never at data: what grad and
-  indices hold counts from phase two on. (A nested list has no memory to share: it is copied in
-  phase one.) The executor keeps the operands alive until it has run.
-* From the call of phase two until it returns, or with a stream until ``executor.wait()`` returns,
-  grad, indices, out and the workspace belong to the run: do not write grad or indices, do not touch
-  out or the workspace. Nothing guards against it.
-* Runs may share grad and indices. They may share a workspace, or one may read what another writes,
-  only in sequence: on a stream of one worker, or after ``executor.wait()``.
 """
 
 from __future__ import annotations
@@ -59,8 +61,8 @@ from numba_embed.aclnn_executor import (
 )
 from numba_embed.backward import plan_dense_backward
 from numba_embed.errors import EmbedTypeError, EmbedValueError
-from numba_embed.overlap import share_memory
 from numba_embed.products import Product, advisories, dim_refusals, dtype_refusals
+from numba_embed.scalars import integer
 from numba_embed.workspace import Workspace
 
 __all__ = [
@@ -246,7 +248,7 @@ def _refuse(reasons: tuple[str, ...]) -> None:
 
 def _held(workspace: Any, workspace_size: Any, executor: OpExecutor) -> Workspace:
     """Return the workspace's first ``workspace_size`` bytes, if an executor can run in them."""
-    size = check.integer("workspace_size", workspace_size, "an integer")
+    size = integer("workspace_size", workspace_size)
     needed = executor.plan.workspace_nbytes
     if size < needed:
         raise EmbedValueError(f"workspace_size must be at least {needed}, got {size}")
@@ -265,8 +267,7 @@ def _held(workspace: Any, workspace_size: Any, executor: OpExecutor) -> Workspac
     if operands is None:
         raise used_up()
     for name, operand in zip(("grad", "indices", "out"), operands, strict=True):
-        if share_memory(held.bytes, operand):
-            raise EmbedValueError(f"workspace must not overlap {name}, got memory that both share")
+        check.refuse_overlap("workspace", held.bytes, name, operand)
     return held
 
 
@@ -277,5 +278,5 @@ def _refuse_missing(**parameters: Any) -> None:
 
 
 def _checked_option(opt: Any) -> None:
-    if check.integer("opt", opt, "a SysParamOpt") != SysParamOpt.DETERMINISTIC:
+    if integer("opt", opt, "a SysParamOpt") != SysParamOpt.DETERMINISTIC:
         raise EmbedValueError(f"opt must be SysParamOpt.DETERMINISTIC, got {opt}")

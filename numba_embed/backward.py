@@ -10,7 +10,7 @@ from typing import Any
 import numpy.typing as npt
 
 from numba_embed import validation as check
-from numba_embed.errors import EmbedTypeError, EmbedValueError
+from numba_embed.errors import EmbedError, EmbedTypeError, EmbedValueError
 from numba_embed.plan import BackwardPlan, default_core_num, worthwhile_threads
 from numba_embed.pool import current as current_pool
 from numba_embed.runtime import available_threads, pool_size
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 
 @cache
-def _executor() -> Any:
+def executor() -> Any:
     """Return `execute`, importing the kernels at the first run: it takes Numba a while."""
     return import_module("numba_embed.execute").execute
 
@@ -42,10 +42,10 @@ def embedding_dense_backward(
 
     Parameters
     ----------
-    grad : array_like, shape (..., D)
+    grad : array_like of shape (..., D)
         Gradient of the looked-up rows, 2 to 8 dimensions (1 with a 0-d index): float16, bfloat16,
         float32 or float64, any strides and byte order. Flattened to (N, D) in C order.
-    indices : array_like, shape (...)
+    indices : array_like of shape (...)
         N row numbers in [0, num_weights), 0 to 8 dimensions: any integer dtype, bool, or floats
         that hold integers. Flattened in C order; only the sizes must agree with ``grad``.
     num_weights : int
@@ -54,7 +54,7 @@ def embedding_dense_backward(
         Row whose gradient is zero. A value outside [0, V) names no row.
     scale_grad_by_freq : bool, default False
         Divide the sum of each row by the number of its look-ups, in float64, before rounding.
-    out : array, shape (V, D), optional
+    out : array of shape (V, D), optional
         Where to write the result: any of the grad dtypes, any strides, not overlapping itself or an
         operand. Every row is written. By default a fresh array of grad's dtype.
     accumulate : bool, default False
@@ -71,7 +71,7 @@ def embedding_dense_backward(
 
     Returns
     -------
-    array, shape (V, D)
+    array of shape (V, D)
         ``out`` itself where given.
 
     Raises
@@ -133,13 +133,13 @@ def embedding_dense_backward(
         num_threads,
     )
     try:
-        plan = _recent_plan(*arguments)
-    except EmbedTypeError:
+        plan = recent_plan(*arguments)
+    except EmbedError:
         raise
-    except TypeError:  # an argument is not hashable: the checks say what is wrong with it
+    except Exception:  # an argument is not hashable: the checks say what is wrong with it
         plan = _plan(*arguments)
     if plan.threads > 1 and num_threads is None:
-        plan = plan._within(available_threads())
+        plan = plan_within(plan, available_threads())
     elif usual is not None and len(_usual_plans) < MOST_PLANS:
         _usual_plans[usual] = plan  # of one thread, whatever the pool's mask says
     return plan._run(grad_array, index_array, out, accumulate, None, None)
@@ -178,7 +178,7 @@ class Plan(BackwardPlan):
 
         Returns
         -------
-        array, shape (V, D)
+        array of shape (V, D)
             ``out`` itself where given.
 
         Raises
@@ -208,10 +208,6 @@ class Plan(BackwardPlan):
         check.checked_index_dtype(index_array.dtype)
         return self._run(grad_array, index_array, out, accumulate, workspace, report)
 
-    def _within(self, threads: int) -> Plan:
-        """Return this plan for at most so many threads."""
-        return self if threads >= self.threads else _with_threads(self, threads)
-
     def _run(
         self,
         grad: Array,
@@ -236,14 +232,19 @@ class Plan(BackwardPlan):
         elif (pool := current_pool()) is not None:
             out_array = pool.empty(self.out_shape, self.out_dtype)
         if workspace is None:
-            result = _executor()(self, grad, indices, out_array, accumulate, None, report)
+            result = executor()(self, grad, indices, out_array, accumulate, None, report)
             return result if out is None else out
         scratch = workspace.acquire(self.workspace_nbytes)
         try:
-            result = _executor()(self, grad, indices, out_array, accumulate, scratch, report)
+            result = executor()(self, grad, indices, out_array, accumulate, scratch, report)
         finally:
             workspace.release()
         return result if out is None else out
+
+
+def plan_within(plan: Plan, threads: int) -> Plan:
+    """Return a plan for at most so many threads."""
+    return plan if threads >= plan.threads else _with_threads(plan, threads)
 
 
 @lru_cache(maxsize=256)
@@ -289,9 +290,9 @@ def plan_dense_backward(
         As `embedding_dense_backward`, but for what only data can show.
     """
     plan = _plan(
-        tuple(grad_shape),
+        check.checked_shape("grad_shape", grad_shape),
         grad_dtype,
-        tuple(indices_shape),
+        check.checked_shape("indices_shape", indices_shape),
         indices_dtype,
         num_weights,
         padding_idx,
@@ -302,7 +303,7 @@ def plan_dense_backward(
         num_threads,
     )
     if plan.threads > 1 and num_threads is None:
-        plan = plan._within(available_threads())
+        plan = plan_within(plan, available_threads())
     return plan
 
 
@@ -325,6 +326,7 @@ def _plan(
     check.checked_index_dtype(indices_dtype)
     n, d = check.checked_shapes(grad_shape, indices_shape)
     v = check.checked_num_weights(num_weights)
+    check.refuse_absurd(n, v, d)
     threads = check.checked_num_threads(num_threads)
     if threads is None:
         threads = worthwhile_threads(n, v, d, grad_format, out_format, pool_size())
@@ -347,5 +349,5 @@ MOST_PLANS = 256
 """Plans that are kept for calls to come."""
 
 _usual_plans: dict[Any, Plan] = {}
-_recent_plan = lru_cache(maxsize=MOST_PLANS, typed=True)(_plan)
+recent_plan = lru_cache(maxsize=MOST_PLANS, typed=True)(_plan)
 """Plans are immutable, so calls with the same arguments share one. ``typed``: 1 is not True."""

@@ -6,13 +6,18 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from numba_embed.cli_support import CliError, check_target, import_extra, integer, whole_file
+from numba_embed.cli_support import (
+    CliError,
+    check_picture,
+    check_target,
+    import_extra,
+    integer,
+    write_picture,
+)
 
-PICTURES = (".png", ".pdf", ".svg")
 PEER_NAMES = ("torch", "index_add", "scipy", "add_at", "jax", "tensorflow")
 STANDARD_OUTPUT = Path("-")
 
@@ -81,9 +86,7 @@ def run(args: argparse.Namespace) -> int:
     consoles = import_extra("rich.console", "bench")
     progress = import_extra("rich.progress", "bench")
     if args.plot is not None:
-        import_extra("matplotlib", "plot")
-        if args.plot.suffix.lower() not in PICTURES:
-            raise CliError(f"--plot must end in {', '.join(PICTURES)}, got {args.plot}")
+        check_picture(args.plot)
     for path in (args.json, args.plot):
         if path is not None and path != STANDARD_OUTPUT:
             check_target(path)
@@ -146,7 +149,9 @@ def run(args: argparse.Namespace) -> int:
             write(args.json, figures)
             console.print(f"figures written to {args.json}", soft_wrap=True)
     if args.plot is not None:
-        _write_plot(args.plot, figures)
+        from numba_embed.bench.plots import plot_ratios
+
+        write_picture(args.plot, plot_ratios(figures))
         errors.print(f"picture written to {args.plot}", soft_wrap=True)
     return 0
 
@@ -159,10 +164,3 @@ def command_line(args: argparse.Namespace) -> str:
     if args.peers != list(PEER_NAMES):
         words += ["--peers", ",".join(args.peers) or "none"]
     return shlex.join([*words, "--repeat", str(args.repeat), "--json", "results.json"])
-
-
-def _write_plot(path: Path, figures: Mapping[str, Any]) -> None:
-    from numba_embed.bench.plots import plot_ratios
-
-    with whole_file(path) as file:
-        plot_ratios(figures).savefig(file, format=path.suffix.lower()[1:])

@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from numba_embed.cli_report import print_simulation, print_sweep
 from numba_embed.cli_support import (
     CliError,
+    check_picture,
     check_target,
     import_extra,
     integer,
     whole_file,
+    write_picture,
 )
 from numba_embed.formats import ACCEPTED
-from numba_embed.limits import MAX_ROWS
 from numba_embed.partition import MAX_LISTED_CORES, SPLITS, Split
 from numba_embed.products import Product
+from numba_embed.scalars import MAX_ROWS
 from numba_embed.simulate import compare_splits, sweep_cores
 from numba_embed.simulation import CoreSimulation, CoreSweep
 from numba_embed.zipf import zipf_indices
-
-PICTURES = (".png", ".pdf", ".svg")
 
 _MOST_SWEPT = 2**24
 """Most cores of all simulations of a sweep together: half a GiB."""
@@ -50,16 +50,39 @@ def add_parser(subparsers: Any) -> None:
     source.add_argument(
         "--zipf", type=float, metavar="X", help="draw row r in proportion to (r + 1) ** -X"
     )
-    add("--count", type=integer(0), default=10**6, metavar="N", help="draws (%(default)s)")
-    add("--seed", type=integer(0), default=0, metavar="N", help="of the draws (%(default)s)")
-    add("--num-weights", type=integer(0, MAX_ROWS), required=True, metavar="V", help="rows")
-    add("--embedding-dim", type=integer(0), required=True, metavar="D", help="columns")
-    add("--cores", type=integer(1, MAX_LISTED_CORES), metavar="N", help="(the product's default)")
+    add(
+        "--count",
+        type=integer(0),
+        default=10**6,
+        metavar="N",
+        help="look-ups to draw (default: %(default)s)",
+    )
+    add(
+        "--seed",
+        type=integer(0),
+        default=0,
+        metavar="N",
+        help="seed of the draws (default: %(default)s)",
+    )
+    add(
+        "--num-weights",
+        type=integer(0, MAX_ROWS),
+        required=True,
+        metavar="V",
+        help="rows of the table",
+    )
+    add("--embedding-dim", type=integer(0), required=True, metavar="D", help="columns of the table")
+    add(
+        "--cores",
+        type=integer(1, MAX_LISTED_CORES),
+        metavar="N",
+        help="cores that share the rows (default: the product's)",
+    )
     add(
         "--split",
         choices=(*SPLITS, "both"),
         default="counts_size",
-        help="whose cores to list; the totals show both (%(default)s)",
+        help="whose cores to list; the totals show both (default: %(default)s)",
     )
     add(
         "--sweep",
@@ -74,10 +97,19 @@ def add_parser(subparsers: Any) -> None:
         type=lambda text: text.lower().replace("_", "-"),
         default=names[0],
         metavar="NAME",
-        help=f"whose limits apply: {', '.join(names)} (%(default)s)",
+        help=f"whose limits apply: {', '.join(names)} (default: %(default)s)",
     )
-    add("--grad-dtype", default="float32", metavar="DTYPE", help=f"{ACCEPTED} (%(default)s)")
-    add("--indices-dtype", metavar="DTYPE", help="index dtype to assume (that of the look-ups)")
+    add(
+        "--grad-dtype",
+        default="float32",
+        metavar="DTYPE",
+        help=f"{ACCEPTED} (default: %(default)s)",
+    )
+    add(
+        "--indices-dtype",
+        metavar="DTYPE",
+        help="index dtype to assume (default: that of the look-ups)",
+    )
     add("--padding-idx", type=int, metavar="ROW", help="row whose look-ups take no part")
     add(
         "--scale-grad-by-freq",
@@ -93,9 +125,7 @@ def run(args: argparse.Namespace) -> int:
     """Carry the command out; return its exit code."""
     console = import_extra("rich.console", "cli").Console(highlight=False)
     if args.plot is not None:
-        import_extra("matplotlib", "plot")
-        if args.plot.suffix.lower() not in PICTURES:
-            raise CliError(f"--plot must end in {', '.join(PICTURES)}, got {args.plot}")
+        check_picture(args.plot)
     for path in (args.json, args.plot):
         if path is not None:
             check_target(path)
@@ -125,7 +155,9 @@ def run(args: argparse.Namespace) -> int:
         _write_json(args.json, both, sweep if args.sweep else None)
         console.print(f"figures written to {args.json}", soft_wrap=True)
     if args.plot is not None and sweep is not None:
-        _write_plot(args.plot, both, sweep)
+        from numba_embed.plots import plot_simulation
+
+        write_picture(args.plot, plot_simulation(both, sweep))
         console.print(f"picture written to {args.plot}", soft_wrap=True)
     return 0
 
@@ -187,10 +219,3 @@ def _write_json(path: Path, both: Mapping[Split, CoreSimulation], sweep: CoreSwe
         content["sweep"] = sweep.to_dict()
     with whole_file(path) as file:
         file.write(json.dumps(content, indent=1).encode() + b"\n")
-
-
-def _write_plot(path: Path, both: Mapping[Split, CoreSimulation], sweep: CoreSweep) -> None:
-    from numba_embed.plots import plot_simulation
-
-    with whole_file(path) as file:
-        plot_simulation(both, sweep).savefig(file, format=path.suffix.lower()[1:])

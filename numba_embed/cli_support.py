@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+PICTURES = (".png", ".pdf", ".svg")
+"""Endings of the files that a picture can be written to."""
+
 
 class CliError(Exception):
     """Ends a command with its text as the one line on stderr, and exit code 2."""
@@ -100,3 +103,22 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def check_picture(path: Path) -> None:
+    """Refuse, before any work is done, a picture that could not be drawn or named.
+
+    Raises
+    ------
+    CliError
+        matplotlib is not installed, or the path ends in none of `PICTURES`.
+    """
+    import_extra("matplotlib", "plot")
+    if path.suffix.lower() not in PICTURES:
+        raise CliError(f"--plot must end in {', '.join(PICTURES)}, got {path}")
+
+
+def write_picture(path: Path, figure: Any) -> None:
+    """Write a matplotlib figure in the format that the path ends in."""
+    with whole_file(path) as file:
+        figure.savefig(file, format=path.suffix.lower()[1:])

@@ -47,18 +47,44 @@ def add_parser(subparsers: Any) -> None:
         metavar="PATH",
         help="text files, or folders of them (default: the standard library)",
     )
-    add("--epochs", type=integer(1), default=2, metavar="N", help="passes (default: %(default)s)")
-    add("--dim", type=integer(1), default=64, metavar="N", help="vector length (%(default)s)")
-    add("--vocab", type=integer(2), default=8000, metavar="N", help="most words kept (%(default)s)")
+    add(
+        "--epochs",
+        type=integer(1),
+        default=2,
+        metavar="N",
+        help="passes over the text (default: %(default)s)",
+    )
+    add(
+        "--dim",
+        type=integer(1),
+        default=64,
+        metavar="N",
+        help="vector length (default: %(default)s)",
+    )
+    add(
+        "--vocab",
+        type=integer(2),
+        default=8000,
+        metavar="N",
+        help="most words kept (default: %(default)s)",
+    )
     add(
         "--batch",
         type=integer(1),
         metavar="N",
-        help=f"pairs of words per step ({FULL_BATCH}, less for a short text)",
+        help=f"pairs of words per step (default: {FULL_BATCH}, less for a short text)",
     )
-    add("--lr", type=positive, default=0.03, metavar="X", help="step size (%(default)s)")
-    add("--seed", type=integer(0), default=0, metavar="N", help="of all that is random (0)")
-    add("--threads", type=integer(1), metavar="N", help="for the backward (default: Numba's own)")
+    add("--lr", type=positive, default=0.03, metavar="X", help="step size (default: %(default)s)")
+    add(
+        "--seed",
+        type=integer(0),
+        default=0,
+        metavar="N",
+        help="seed of all that is random (default: 0)",
+    )
+    add(
+        "--threads", type=integer(1), metavar="N", help="threads of the backward (default: Numba's)"
+    )
     add(
         "--words",
         nargs="+",

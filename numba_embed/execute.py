@@ -262,5 +262,6 @@ def _fill(report: RunReport, plan: BackwardPlan, address: int) -> None:
     """Fill a report with what the kernels counted: one entry per core that owns rows."""
     first_core = 0 if plan.num_weights >= plan.core_num else plan.core_num - 1
     lookups = np.zeros(plan.core_num - first_core, np.int64)
+    first_core = min(first_core, 2**63 - 1)  # the only core with rows gets all, whatever its number
     count_per_core(plan.order.by_position, first_core, lookups, address)
-    report._fill(plan.core_num, first_core, lookups)
+    report._fill(plan.core_num, plan.core_num - lookups.size, lookups)

@@ -5,16 +5,11 @@ Everything here is exact integer arithmetic, for tables of up to 2**64 - 1 rows.
 
 from __future__ import annotations
 
-import operator
-from typing import Any
-
 import numpy as np
 from numpy.typing import DTypeLike
 
-from numba_embed.errors import EmbedTypeError, EmbedValueError
-
-MAX_ROWS = 2**64 - 1
-"""Largest ``num_weights`` and ``core_num`` that are accepted: row numbers fit 64 bits."""
+from numba_embed.errors import EmbedTypeError
+from numba_embed.scalars import check_integer, shown
 
 UNIFIED_BUFFER_BYTES = 180192
 """Bytes of a core's unified buffer on the Atlas training series."""
@@ -26,30 +21,6 @@ _INDEX_DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
 )
-
-
-def check_integer(name: str, value: Any, low: int, high: int = MAX_ROWS) -> int:
-    """Return ``value`` as a Python integer in ``[low, high]``.
-
-    Raises
-    ------
-    EmbedTypeError
-        If `value` is a bool, a float or anything else that is not an integer.
-    EmbedValueError
-        If `value` lies outside the range.
-    """
-    if type(value) is not int:
-        if isinstance(value, (bool, np.bool_)):
-            raise EmbedTypeError(f"{name} must be an integer, got the bool {value}")
-        try:
-            value = operator.index(value)
-        except TypeError:
-            raise EmbedTypeError(
-                f"{name} must be an integer, got {value!r} of type {type(value).__name__}"
-            ) from None
-    if not low <= value <= high:
-        raise EmbedValueError(f"{name} must lie in [{low}, {high}], got {value}")
-    return int(value)
 
 
 def counts_size(num_weights: int, core_num: int) -> int:
@@ -171,10 +142,10 @@ def limit_bytes(indices_dtype: DTypeLike) -> tuple[int, int]:
     """
     try:
         dtype = None if indices_dtype is None else np.dtype(indices_dtype)
-    except TypeError:
+    except Exception:  # NumPy parses many things, and raises as many errors
         dtype = None
     if dtype is None or dtype.name not in _INDEX_DTYPES:
         raise EmbedTypeError(
-            f"indices_dtype must be one of {', '.join(_INDEX_DTYPES)}, got {indices_dtype!r}"
+            f"indices_dtype must be one of {', '.join(_INDEX_DTYPES)}, got {shown(indices_dtype)}"
         )
     return LIMIT_BYTES["int64" if dtype.name == "int64" else "int32"]

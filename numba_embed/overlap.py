@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from numba_embed.address import address_of
-from numba_embed.errors import EmbedValueError
 
 MAX_WORK = 10_000_000
 """Bound on NumPy's exact search, whose cost can grow exponentially with contrived strides."""
@@ -19,7 +18,7 @@ def share_memory(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
 
     Raises
     ------
-    EmbedValueError
+    numpy.exceptions.TooHardError
         If the strides are so contrived that the question stays open after ``MAX_WORK`` steps.
     """
     if one.flags.c_contiguous and other.flags.c_contiguous:
@@ -27,13 +26,7 @@ def share_memory(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
         return max(first, second) < min(first + one.nbytes, second + other.nbytes)
     if not np.may_share_memory(one, other):
         return False
-    try:
-        return bool(np.shares_memory(one, other, max_work=MAX_WORK))  # type: ignore[arg-type]
-    except np.exceptions.TooHardError as error:
-        raise EmbedValueError(
-            f"out: cannot tell whether it overlaps another operand: strides {one.strides} "
-            f"and {other.strides} are too contrived"
-        ) from error
+    return bool(np.shares_memory(one, other, max_work=MAX_WORK))  # type: ignore[arg-type]
 
 
 def overlaps_itself(array: npt.NDArray[Any]) -> bool:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from numba_embed.errors import EmbedIndexError, EmbedTypeError, EmbedValueError
-from numba_embed.limits import MAX_ROWS, check_integer, counts_size, max_embedding_dim
+from numba_embed.limits import counts_size, max_embedding_dim
+from numba_embed.scalars import MAX_ROWS, check_integer, shown
 
 __all__ = [
     "MAX_LISTED_CORES",
@@ -79,9 +80,9 @@ class CorePartition:
         rows = check_integer("num_weights", self.num_weights, 0)
         cores = check_integer("core_num", self.core_num, 1)
         if not isinstance(self.split, str):
-            raise EmbedTypeError(f"split must be one of {SPLITS}, got {self.split!r}")
+            raise EmbedTypeError(f"split must be one of {SPLITS}, got {shown(self.split)}")
         if self.split not in SPLITS:
-            raise EmbedValueError(f"split must be one of {SPLITS}, got {self.split!r}")
+            raise EmbedValueError(f"split must be one of {SPLITS}, got {shown(self.split)}")
         object.__setattr__(self, "num_weights", rows)
         object.__setattr__(self, "core_num", cores)
 
@@ -231,7 +232,7 @@ class CorePartition:
         return array
 
     def _outside(self, row: Any) -> EmbedIndexError:
-        return EmbedIndexError(f"rows must lie in [0, {self.num_weights}), got {int(row)}")
+        return EmbedIndexError(f"rows must lie in [0, {self.num_weights}), got {shown(int(row))}")
 
 
 def partition_rows(num_weights: int, core_num: int, split: Split = "counts_size") -> CorePartition:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from numba_embed.address import address_of
-from numba_embed.errors import EmbedTypeError, EmbedValueError
+from numba_embed.scalars import check_integer
 
 ALIGNMENT = 64
 
@@ -73,14 +73,7 @@ class OutputPool:
     """
 
     def __init__(self, limit_bytes: int) -> None:
-        if isinstance(limit_bytes, bool) or not isinstance(limit_bytes, (int, np.integer)):
-            raise EmbedTypeError(
-                f"limit_bytes must be an integer >= 0, got {limit_bytes!r} of type "
-                f"{type(limit_bytes).__name__}"
-            )
-        if limit_bytes < 0:
-            raise EmbedValueError(f"limit_bytes must be an integer >= 0, got {limit_bytes}")
-        self._limit = int(limit_bytes)
+        self._limit = check_integer("limit_bytes", limit_bytes, 0, expected="an integer >= 0")
         self._idle: list[Bytes] = []  # the one that came back last stands last
         self._idle_nbytes = 0
         self._coming_back: deque[Bytes] = deque()

@@ -16,6 +16,7 @@ from numba_embed.limits import (
     max_embedding_dim,
     smallest_core_num,
 )
+from numba_embed.scalars import shown
 
 DOCUMENTED_INDEX_DTYPES = (
     *("int8", "int16", "int32", "int64", "uint8", "bool", "float16", "float32", "float64"),
@@ -54,14 +55,14 @@ class Product(enum.Enum):
             return product
         if not isinstance(product, str):
             raise EmbedTypeError(
-                f"product must be a Product or its name, got {product!r} of type "
+                f"product must be a Product or its name, got {shown(product)} of type "
                 f"{type(product).__name__}"
             )
         try:
             return cls[product.upper().replace("-", "_")]
         except KeyError:
             names = ", ".join(cls.__members__)
-            raise EmbedValueError(f"product must be one of {names}, got {product!r}") from None
+            raise EmbedValueError(f"product must be one of {names}, got {shown(product)}") from None
 
     @property
     def supported(self) -> bool:

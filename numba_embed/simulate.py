@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from numba_embed.errors import EmbedValueError
 from numba_embed.frequencies import IndexStream
-from numba_embed.limits import check_integer
 from numba_embed.partition import SPLITS, CorePartition, Split, partition_rows
 from numba_embed.products import (
     Product,
@@ -18,8 +17,9 @@ from numba_embed.products import (
     dtype_refusals,
     smallest_accepted_core_num,
 )
+from numba_embed.scalars import check_integer, integer
 from numba_embed.simulation import CoreSimulation, CoreSweep
-from numba_embed.validation import checked_format, checked_index_dtype, flag, integer
+from numba_embed.validation import checked_format, checked_index_dtype, flag
 
 HOTTEST = 10
 """Most rows that are listed as the hottest."""
@@ -149,9 +149,7 @@ class _Study:
         self.num_weights = check_integer("num_weights", num_weights, 0)
         self.embedding_dim = check_integer("embedding_dim", embedding_dim, 0)
         self.grad_dtype = checked_format("grad_dtype", grad_dtype).name
-        self.padding_idx = (
-            None if padding_idx is None else integer("padding_idx", padding_idx, "an integer")
-        )
+        self.padding_idx = None if padding_idx is None else integer("padding_idx", padding_idx)
         self.scale_grad_by_freq = flag("scale_grad_by_freq", scale_grad_by_freq)
         self.product = Product.parse(product)
 

@@ -7,19 +7,21 @@ whether the *values* of the indices are in range is found in the counting pass (
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from numba_embed.errors import EmbedIndexError, EmbedTypeError, EmbedValueError
+from numba_embed.errors import EmbedError, EmbedIndexError, EmbedTypeError, EmbedValueError
 from numba_embed.formats import ACCEPTED, Format, format_named, format_of
 from numba_embed.overlap import overlaps_itself, share_memory
 from numba_embed.runtime import pool_size
+from numba_embed.scalars import check_integer, integer, shown
 
 MAX_DIMS = 8
-MAX_CORES = 2**64 - 1
+MAX_POSITIONS = 2**56
+MAX_ELEMENTS = 2**59
+"""Entries of indices, and of the result: their bytes, and those of a workspace, fit 63 bits."""
 INDEX_DTYPES = "an integer of 8 to 64 bits, bool, float16, float32 or float64"
 
 Array = npt.NDArray[Any]
@@ -28,33 +30,18 @@ Array = npt.NDArray[Any]
 # --- scalars --------------------------------------------------------------------------------------
 
 
-def integer(name: str, value: Any, expected: str) -> int:
-    """Return ``value`` as an int; bools, floats and everything else are a TypeError."""
-    if type(value) is int:
-        return value
-    if not isinstance(value, (bool, np.bool_)):
-        try:
-            return operator.index(value)
-        except TypeError:
-            pass
-    raise EmbedTypeError(f"{name} must be {expected}, got {value!r} of type {_type_name(value)}")
-
-
 def flag(name: str, value: Any) -> bool:
     """Return ``value`` as a bool; only bools and the integers 0 and 1 are accepted."""
     if value is True or value is False:
         return bool(value)
     if isinstance(value, np.bool_) or (isinstance(value, (int, np.integer)) and value in (0, 1)):
         return bool(value)
-    raise EmbedTypeError(f"{name} must be a bool, got {value!r} of type {_type_name(value)}")
+    raise EmbedTypeError(f"{name} must be a bool, got {shown(value)} of type {_type_name(value)}")
 
 
 def checked_num_weights(value: Any) -> int:
     """Return V, an integer in [0, 2**63 - 1]."""
-    rows = integer("num_weights", value, "an integer >= 0")
-    if not 0 <= rows < 2**63:
-        raise EmbedValueError(f"num_weights must be in [0, {2**63 - 1}], got {rows}")
-    return rows
+    return check_integer("num_weights", value, 0, 2**63 - 1, "an integer >= 0")
 
 
 def checked_padding_idx(value: Any, num_weights: int) -> int | None:
@@ -69,10 +56,7 @@ def checked_core_num(value: Any) -> int | None:
     """Return the number of cores, or None for the plan's choice."""
     if value is None:
         return None
-    cores = integer("core_num", value, "None or an integer >= 1")
-    if not 1 <= cores <= MAX_CORES:
-        raise EmbedValueError(f"core_num must be in [1, {MAX_CORES}], got {cores}")
-    return cores
+    return check_integer("core_num", value, 1, expected="None or an integer >= 1")
 
 
 def checked_num_threads(value: Any) -> int | None:
@@ -83,16 +67,16 @@ def checked_num_threads(value: Any) -> int | None:
     if not 1 <= threads <= pool_size():
         raise EmbedValueError(
             f"num_threads must be in [1, {pool_size()}] (the size of Numba's thread pool), "
-            f"got {threads}"
+            f"got {shown(threads)}"
         )
     return threads
 
 
 def checked_dropping(value: Any) -> bool:
     """Return whether indices out of range are dropped."""
-    if value == "raise" or value == "drop":
-        return bool(value == "drop")
-    raise EmbedValueError(f'on_invalid must be "raise" or "drop", got {value!r}')
+    if isinstance(value, str) and value in ("raise", "drop"):
+        return value == "drop"
+    raise EmbedValueError(f'on_invalid must be "raise" or "drop", got {shown(value)}')
 
 
 # --- dtypes and shapes ----------------------------------------------------------------------------
@@ -102,10 +86,7 @@ def checked_format(name: str, dtype: Any) -> Format:
     """Return the format of a dtype or of a dtype's name."""
     found = format_named(dtype) if isinstance(dtype, str) else None
     if found is None:
-        try:
-            found = format_of(np.dtype(dtype))
-        except TypeError as error:
-            raise EmbedTypeError(f"{name} must be {ACCEPTED}, got {dtype!r}") from error
+        found = format_of(_dtype(name, dtype, ACCEPTED))
     if found is None:
         raise EmbedTypeError(f"{name} must be {ACCEPTED}, got {dtype}")
     return found
@@ -113,13 +94,34 @@ def checked_format(name: str, dtype: Any) -> Format:
 
 def checked_index_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the dtype of the indices if it is one of the accepted ones."""
-    try:
-        found: np.dtype[Any] = np.dtype(dtype)
-    except TypeError as error:
-        raise EmbedTypeError(f"indices must be {INDEX_DTYPES}, got {dtype!r}") from error
+    found = _dtype("indices", dtype, INDEX_DTYPES)
     if found.kind in "iub" or (found.kind == "f" and found.itemsize <= 8):
         return found
     raise EmbedTypeError(f"indices must be {INDEX_DTYPES}, got {found}")
+
+
+def _dtype(name: str, dtype: Any, expected: str) -> np.dtype[Any]:
+    """Return ``np.dtype(dtype)``, but refuse None, which NumPy reads as float64."""
+    if isinstance(dtype, np.dtype):
+        return dtype
+    try:
+        if dtype is not None:
+            found: np.dtype[Any] = np.dtype(dtype)
+            return found
+    except Exception as error:  # TypeError, ValueError, SyntaxError: NumPy parses many things
+        raise EmbedTypeError(f"{name} must be {expected}, got {shown(dtype)}") from error
+    raise EmbedTypeError(f"{name} must be {expected}, got None")
+
+
+def checked_shape(name: str, shape: Any) -> tuple[int, ...]:
+    """Return a shape as a tuple of integers >= 0."""
+    try:
+        sizes = tuple(shape)
+    except Exception as error:
+        raise EmbedTypeError(
+            f"{name} must be a sequence of integers >= 0, got {shown(shape)}"
+        ) from error
+    return tuple(check_integer(name, size, 0, 2**63 - 1, "integers >= 0") for size in sizes)
 
 
 def checked_shapes(grad: tuple[int, ...], indices: tuple[int, ...]) -> tuple[int, int]:
@@ -143,6 +145,16 @@ def checked_shapes(grad: tuple[int, ...], indices: tuple[int, ...]) -> tuple[int
     return positions, grad[-1]
 
 
+def refuse_absurd(positions: int, num_weights: int, columns: int) -> None:
+    """Refuse sizes whose bytes do not fit 64 bits; those that no machine has end elsewhere."""
+    if positions > MAX_POSITIONS:
+        raise EmbedValueError(f"indices must have at most {MAX_POSITIONS} entries, got {positions}")
+    if num_weights * columns > MAX_ELEMENTS:
+        raise EmbedValueError(
+            f"num_weights times D must be at most {MAX_ELEMENTS}, got {num_weights} times {columns}"
+        )
+
+
 # --- arrays ---------------------------------------------------------------------------------------
 
 
@@ -159,20 +171,22 @@ def as_array(name: str, value: Any) -> Array:
         raise EmbedTypeError(f"{name} must not be a masked array: its mask would be ignored")
     if isinstance(value, np.ndarray):
         return value.view(np.ndarray)
-    _refuse_tensor(name, value)
     try:
+        _refuse_tensor(name, value)
         if isinstance(value, (list, tuple)):
             array = np.asarray(value)
             return array.astype(np.float64) if name == "grad" and array.dtype.kind == "i" else array
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
             return np.from_dlpack(value)
         return np.asarray(value)
+    except (EmbedError, MemoryError):
+        raise
     except (ValueError, OverflowError) as error:
-        raise EmbedValueError(f"{name} cannot be read as an array: {error}") from error
-    except (TypeError, RuntimeError, BufferError, AttributeError) as error:
+        raise EmbedValueError(f"{name} cannot be read as an array: {shown(error)}") from error
+    except Exception as error:  # a foreign __array__ or __dlpack__ may raise anything
         raise EmbedTypeError(
             f"{name} must be an array or offer DLPack, __array__ or the buffer protocol, got "
-            f"{_type_name(value)}: {error}"
+            f"{_type_name(value)}: {shown(error)}"
         ) from error
 
 
@@ -207,10 +221,23 @@ def checked_out(out: Any, shape: tuple[int, int], grad: Array, indices: Array) -
         raise EmbedValueError(
             f"out must not overlap itself, got strides {array.strides} for shape {array.shape}"
         )
-    for name, other in (("grad", grad), ("indices", indices)):
-        if share_memory(array, other):
-            raise EmbedValueError(f"out must not overlap {name}, got arrays that share memory")
+    refuse_overlap("out", array, "grad", grad)
+    refuse_overlap("out", array, "indices", indices)
     return array
+
+
+def refuse_overlap(name: str, array: Array, other_name: str, other: Array) -> None:
+    """Refuse two arrays that share a byte, or of which nobody can tell in reasonable time."""
+    try:
+        if share_memory(array, other):
+            raise EmbedValueError(
+                f"{name} must not overlap {other_name}, got arrays that share memory"
+            )
+    except np.exceptions.TooHardError as error:
+        raise EmbedValueError(
+            f"{name} must not overlap {other_name}, got strides {array.strides} and "
+            f"{other.strides}, too contrived to tell"
+        ) from error
 
 
 # --- values ---------------------------------------------------------------------------------------

@@ -10,6 +10,10 @@ import numpy.typing as npt
 
 from numba_embed.errors import EmbedError, EmbedTypeError, EmbedValueError
 from numba_embed.partition import MAX_LISTED_CORES
+from numba_embed.scalars import check_integer
+
+LARGEST = 2**62
+"""Bytes that a workspace may have; NumPy has no words for more than 2**63."""
 
 
 class WorkspaceBusyError(EmbedError, RuntimeError):
@@ -35,9 +39,8 @@ class Workspace:
 
     def __init__(self, buffer: Any) -> None:
         if isinstance(buffer, int) and not isinstance(buffer, bool):
-            if buffer < 0:
-                raise EmbedValueError(f"buffer must be a size >= 0 or a buffer, got {buffer}")
-            buffer = np.empty(buffer, np.uint8)
+            size = check_integer("buffer", buffer, 0, LARGEST, "a size in bytes or a buffer")
+            buffer = np.empty(size, np.uint8)
         try:
             view = memoryview(buffer)
         except (TypeError, ValueError) as error:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from numba_embed.errors import EmbedTypeError, EmbedValueError
-from numba_embed.limits import check_integer
+from numba_embed.scalars import check_integer, shown
 
 MAX_ROWS = 2**53
 """Most rows: ranks are drawn as float64."""
@@ -49,7 +49,7 @@ def zipf_indices(exponent: float, count: int, num_weights: int, seed: int) -> ND
     if isinstance(exponent, (bool, np.bool_)) or not isinstance(
         exponent, (int, float, np.integer, np.floating)
     ):
-        raise EmbedTypeError(f"exponent must be a number, got {exponent!r}")
+        raise EmbedTypeError(f"exponent must be a number, got {shown(exponent)}")
     exponent = float(exponent)
     if not (0.0 <= exponent < math.inf):
         raise EmbedValueError(f"exponent must be 0 or above and finite, got {exponent}")

@@ -37,7 +37,8 @@ _UINT = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 def _to_odd(values: Array, lost: Array) -> Array:
     """Replace round-to-nearest by round-to-odd; ``lost`` is the sign of exact minus ``values``."""
-    even = (values.view(_UINT[values.itemsize]) & 1) == 0
+    unsigned = _UINT[values.itemsize]
+    even = (values.view(unsigned) & unsigned(1)) == 0  # NumPy 1 makes int64 of a plain 1
     towards = np.where(lost > 0, np.inf, -np.inf).astype(values.dtype)
     return np.where(even & (lost != 0), np.nextafter(values, towards), values)
 

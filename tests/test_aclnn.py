@@ -249,4 +249,4 @@ def test_operands_that_fail_by_themselves() -> None:
         def __array__(self, *arguments: Any, **options: Any) -> Array:
             raise KeyError("lost")
 
-    refuse("KeyError", "lost", status=INNER, grad=Broken())
+    refuse("grad", "KeyError", "lost", grad=Broken())

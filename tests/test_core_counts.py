@@ -70,3 +70,13 @@ def test_a_report_is_filled_anew_by_every_run() -> None:
     empty = ne.plan_dense_backward((0, 2), "float32", (0,), "int64", 6, core_num=3)
     empty.execute(grad[:0], ids[:0], report=report)
     assert report.lookups_per_core.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("core_num", [2**31, 2**63, 2**63 + 1, 2**64 - 1])
+def test_cores_of_which_only_the_last_owns_rows(core_num: int) -> None:
+    grad, ids = np.ones((4, 2), np.float32), np.array([0, 1, 1, 5])
+    report = ne.RunReport()
+    plan_for(grad, ids, 6, core_num=core_num).execute(grad, ids, report=report)
+    assert report.lookups == 4
+    with pytest.raises(ne.EmbedValueError, match="core_num"):
+        _ = report.lookups_per_core

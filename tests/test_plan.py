@@ -15,6 +15,7 @@ from reference import FLOATS, Array, assert_same_bits, bits
 
 import numba_embed as ne
 from numba_embed import embedding_dense_backward as E
+from numba_embed.execute import SPARE_BYTES
 
 I64 = np.dtype(np.int64)
 
@@ -167,7 +168,9 @@ def test_the_workspace_is_all_that_a_run_allocates(
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert plan.workspace_nbytes <= peak < plan.workspace_nbytes + 20_000
+    assert peak < plan.workspace_nbytes + 20_000
+    if plan.workspace_nbytes > SPARE_BYTES:  # smaller ones stay with the plan
+        assert plan.workspace_nbytes <= peak
     assert plan.workspace_nbytes <= allowed(size, num_weights, grad.nbytes, threads)
 
 

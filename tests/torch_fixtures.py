@@ -15,13 +15,13 @@ from numba_embed.torch import dense
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Record the calls of the kernels."""
     recorded = Calls()
-    execute = dense._executor()
+    execute = dense.executor()
 
     def spy(plan: Any, grad: Any, indices: Any, *rest: Any, **options: Any) -> Any:
         recorded.append(Call(plan.threads, grad, indices, options))
         return execute(plan, grad, indices, *rest, **options)
 
-    monkeypatch.setattr(dense, "_executor", lambda: spy)
+    monkeypatch.setattr(dense, "executor", lambda: spy)
     return recorded
 
 

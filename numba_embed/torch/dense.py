@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from numba_embed.backward import Plan, _executor, _recent_plan
+from numba_embed.backward import Plan, executor, plan_within, recent_plan
 from numba_embed.errors import EmbedTypeError, EmbedValueError
 from numba_embed.fresh import fresh_output
 from numba_embed.pool import OutputPool
@@ -99,7 +99,7 @@ def dense_backward(
     if grad.dim() > MAX_DIMS:
         grad = grad.flatten(0, -2)  # a view, unless the strides forbid one
 
-    plan: Plan = _recent_plan(
+    plan: Plan = recent_plan(
         (size, grad.shape[-1]),
         form,
         (size,),
@@ -114,11 +114,11 @@ def dense_backward(
     )
     if plan.threads > 1:
         threads = torch.get_num_threads()
-        plan = plan._within(min(threads, available_threads()) if threads > 1 else 1)
+        plan = plan_within(plan, min(threads, available_threads()) if threads > 1 else 1)
     out, zeroed = _output(plan, pool)
     nbytes = plan.workspace_nbytes
     scratch = None if pool is None else pool.take(nbytes)
-    _executor()(
+    executor()(
         plan,
         as_array(grad),
         as_array(indices),
