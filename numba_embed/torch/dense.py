@@ -54,6 +54,7 @@ def dense_backward(
     on_invalid: str = "raise",
     pool: OutputPool | None = None,
     stream: Stream | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Sum the rows of ``grad`` that share an index.
 
@@ -72,11 +73,12 @@ def dense_backward(
         Lends the memory of the result and of the workspace.
     stream : Stream, optional
         The gradient row of each position, and its weight.
+    out_dtype : torch.dtype, optional
+        Of the result; by default grad's.
 
     Returns
     -------
     Tensor, shape (V, D)
-        Of grad's dtype.
 
     Raises
     ------
@@ -107,7 +109,7 @@ def dense_backward(
         num_weights,
         padding_idx,
         scale_grad_by_freq,
-        None,
+        None if out_dtype is None else FORMATS[out_dtype],
         on_invalid,
         None,
         None,
@@ -129,7 +131,7 @@ def dense_backward(
         **(stream._asdict() if stream else {}),
     )
     result = torch.from_numpy(out)
-    return result.view(torch.bfloat16) if form == "bfloat16" else result
+    return result.view(torch.bfloat16) if plan.out_format.name == "bfloat16" else result
 
 
 def _output(plan: Plan, pool: OutputPool | None) -> tuple[Array, bool]:
