@@ -59,34 +59,47 @@ def execute(
     EmbedIndexError, EmbedValueError
         For the first bad index in C order.
     """
-    call = plan.call_template.copy()
+    call = counted(plan, indices, scratch)
     address = address_of(call)
-    index_like, source = _index_operand(plan, indices, scratch)
-    call[WORKSPACE] = address_of(scratch)
-    call[INDICES] = address_of(source)
-    bad = launch(count, plan.threads, index_like, plan.row_like, address)
-    if bad != NONE_BAD:
-        raise bad_index(indices, int(bad), plan.num_weights)
-
     if out is None:
         make = np.zeros if plan.fresh_zeroed else np.empty
         out = make(plan.out_shape, plan.out_dtype)
         zeroed = plan.fresh_zeroed
     elif not (out.flags.c_contiguous and out.dtype.isnative):
-        _describe_out(call, out, plan.out_format)
+        describe_out(call, out, plan.out_format)
     call[ZEROED] = zeroed
     if position_map is not None:
         call[MAP] = address_of(position_map)
     if position_weights is not None:
         call[WEIGHTS] = address_of(position_weights)
     if out.size > 0 and not (accumulate and plan.num_positions == 0):
-        _sum(plan, grad, out, accumulate, call, address, report is not None)
+        sum_counted(plan, grad, out, accumulate, call, address, report is not None)
     if report is not None:
         _fill(report, plan, address)
     return out
 
 
-def _sum(
+def counted(
+    plan: BackwardPlan, indices: Array, scratch: npt.NDArray[np.uint8]
+) -> npt.NDArray[np.int64]:
+    """Check and count the indices into ``scratch``. Returns the call record, as words.
+
+    Raises
+    ------
+    EmbedIndexError, EmbedValueError
+        For the first bad index in C order.
+    """
+    call = plan.call_template.copy()
+    index_like, source = _index_operand(plan, indices, scratch)
+    call[WORKSPACE] = address_of(scratch)
+    call[INDICES] = address_of(source)
+    bad = launch(count, plan.threads, index_like, plan.row_like, address_of(call))
+    if bad != NONE_BAD:
+        raise bad_index(indices, int(bad), plan.num_weights)
+    return call
+
+
+def sum_counted(
     plan: BackwardPlan,
     grad: Array,
     out: Array,
@@ -98,7 +111,7 @@ def _sum(
     """Sum the counted positions into ``out``, which has elements."""
     call[GRAD] = address_of(grad)
     if not (grad.flags.c_contiguous and grad.dtype.isnative):
-        _describe_grad(call, grad, plan.grad_format)
+        describe_grad(call, grad, plan.grad_format)
     if call[MAP] or call[WEIGHTS]:
         call[PLAIN] = 0
     call[OUT] = address_of(out)
@@ -123,16 +136,28 @@ def _index_operand(
     like = _INDEX_LIKE.get(indices.dtype)
     if like is not None and indices.flags.c_contiguous and indices.flags.aligned:
         return like, indices
-    word: np.dtype[Any] = np.dtype(
-        {"f": np.float64, "u": np.uint64}.get(indices.dtype.kind, np.int64)
-    )
+    word = _word_dtype(indices.dtype)
     offset = plan.conversion_offset
     copy = scratch[offset : offset + indices.size * word.itemsize].view(word)
     copy.reshape(indices.shape)[...] = indices
     return _INDEX_LIKE[word], copy
 
 
-def _describe_grad(call: npt.NDArray[np.int64], grad: Array, form: Format) -> None:
+def index_words(indices: Array) -> tuple[np.generic, Array]:
+    """Return the kernels' element type and a contiguous native array of it, copied if need be."""
+    like = _INDEX_LIKE.get(indices.dtype)
+    if like is None:
+        indices = indices.astype(_word_dtype(indices.dtype))
+        like = _INDEX_LIKE[indices.dtype]
+    return like, np.ascontiguousarray(indices)
+
+
+def _word_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the eight-byte dtype that holds indices of a dtype."""
+    return np.dtype({"f": np.float64, "u": np.uint64}.get(dtype.kind, np.int64))
+
+
+def describe_grad(call: npt.NDArray[np.int64], grad: Array, form: Format) -> None:
     """Describe a grad that is not contiguous: its rows' strides, merged where possible."""
     merged: list[tuple[int, int]] = []
     for size, stride in zip(grad.shape[:-1], grad.strides[:-1], strict=True):
@@ -153,7 +178,7 @@ def _describe_grad(call: npt.NDArray[np.int64], grad: Array, form: Format) -> No
         record["grad_shape"][0, dim], record["grad_strides"][0, dim] = size, stride
 
 
-def _describe_out(call: npt.NDArray[np.int64], out: Array, form: Format) -> None:
+def describe_out(call: npt.NDArray[np.int64], out: Array, form: Format) -> None:
     """Describe an out that is not contiguous; its rows cannot be streamed."""
     rows, columns = out.shape
     record = call.view(CALL)
