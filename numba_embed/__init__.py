@@ -17,11 +17,15 @@ from numba_embed.runtime import CacheWarning
 from numba_embed.workspace import RunReport, Workspace, WorkspaceBusyError
 
 if TYPE_CHECKING:
+    from numba_embed.chunks import ChunkProgress, embedding_dense_backward_chunks
+    from numba_embed.row_backward import RowPlan, embedding_row_gradient, plan_row_gradient
+    from numba_embed.row_gradient import RowGradient
     from numba_embed.simulate import simulate_cores
     from numba_embed.simulation import CoreSimulation
 
 __all__ = [
     "CacheWarning",
+    "ChunkProgress",
     "CorePartition",
     "CoreSimulation",
     "EmbedError",
@@ -30,21 +34,32 @@ __all__ = [
     "EmbedValueError",
     "OutputPool",
     "Plan",
+    "RowGradient",
+    "RowPlan",
     "RunReport",
     "Workspace",
     "WorkspaceBusyError",
     "__version__",
     "counts_size",
     "embedding_dense_backward",
+    "embedding_dense_backward_chunks",
+    "embedding_row_gradient",
     "max_embedding_dim",
     "output_pool",
     "partition_rows",
     "plan_dense_backward",
+    "plan_row_gradient",
     "simulate_cores",
 ]
 
 _ON_DEMAND = {
+    "ChunkProgress": "numba_embed.chunks",
     "CoreSimulation": "numba_embed.simulation",
+    "RowGradient": "numba_embed.row_gradient",
+    "RowPlan": "numba_embed.row_backward",
+    "embedding_dense_backward_chunks": "numba_embed.chunks",
+    "embedding_row_gradient": "numba_embed.row_backward",
+    "plan_row_gradient": "numba_embed.row_backward",
     "simulate_cores": "numba_embed.simulate",
 }
 """What a training loop does not need is imported when it is first asked for."""

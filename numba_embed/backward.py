@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from numba_embed import validation as check
@@ -37,6 +38,7 @@ def embedding_dense_backward(
     on_invalid: str = "raise",
     core_num: int | None = None,
     num_threads: int | None = None,
+    block_rows: int | None = None,
 ) -> Any:
     """Sum the rows of ``grad`` that share an index into the row of that index.
 
@@ -68,6 +70,11 @@ def embedding_dense_backward(
     num_threads : int, optional
         Threads to use, 1 to the size of Numba's pool; by default as many as Numba would use and the
         amount of work repays. Changes no bit of the result.
+    block_rows : int, optional
+        Stream: do so many rows of the table at a time, the positions passing by, in memory of
+        ``block_rows * (16 D + 8)`` bytes and a few MiB, whatever N and V are. By default only where
+        an operand is a `numpy.memmap` and the scratch memory stated below could exceed 256 MiB;
+        then as many rows as take 256 MiB. Changes no bit of the result.
 
     Returns
     -------
@@ -103,22 +110,33 @@ def embedding_dense_backward(
     grad_array, index_array = check.as_array("grad", grad), check.as_array("indices", indices)
     usual = None
     if (
-        out is padding_idx is core_num is num_threads is None
+        type(grad) is type(indices) is np.ndarray
+        and out is padding_idx is core_num is num_threads is block_rows is None
         and scale_grad_by_freq is False
         and type(num_weights) is int
         and on_invalid == "raise"
     ):
         # Hashing all arguments with their types takes longer than a small sum.
-        usual = (
-            grad_array.shape,
-            grad_array.dtype,
-            index_array.shape,
-            index_array.dtype,
-            num_weights,
-        )
+        usual = (grad.shape, grad.dtype, indices.shape, indices.dtype, num_weights)
         plan = _usual_plans.get(usual)
         if plan is not None:
             return plan._run(grad_array, index_array, None, accumulate, None, None)
+    elif block_rows is not None or any(isinstance(x, np.memmap) for x in (grad, indices, out)):
+        larger = import_module("numba_embed.larger")
+        if block_rows is not None or larger.prefers_streaming(grad_array):
+            return larger.stream_backward(
+                grad_array,
+                index_array,
+                num_weights,
+                padding_idx,
+                scale_grad_by_freq,
+                out,
+                accumulate,
+                on_invalid,
+                core_num,
+                num_threads,
+                block_rows,
+            )
     arguments = (
         grad_array.shape,
         grad_array.dtype,
@@ -194,18 +212,7 @@ class Plan(BackwardPlan):
             )
         if report is not None and not isinstance(report, RunReport):
             raise EmbedTypeError(f"report must be a RunReport or None, got {type(report).__name__}")
-        grad_array, index_array = check.as_array("grad", grad), check.as_array("indices", indices)
-        sizes = check.checked_shapes(grad_array.shape, index_array.shape)
-        if sizes != (self.num_positions, self.embedding_dim):
-            raise EmbedValueError(
-                f"grad and indices must have the plan's N = {self.num_positions} and D = "
-                f"{self.embedding_dim}, got shapes {grad_array.shape} and {index_array.shape}"
-            )
-        if check.checked_format("grad", grad_array.dtype) is not self.grad_format:
-            raise EmbedTypeError(
-                f"grad must have the plan's dtype {self.grad_format.name}, got {grad_array.dtype}"
-            )
-        check.checked_index_dtype(index_array.dtype)
+        grad_array, index_array = checked_operands(self, grad, indices)
         return self._run(grad_array, index_array, out, accumulate, workspace, report)
 
     def _run(
@@ -245,6 +252,23 @@ class Plan(BackwardPlan):
 def plan_within(plan: Plan, threads: int) -> Plan:
     """Return a plan for at most so many threads."""
     return plan if threads >= plan.threads else _with_threads(plan, threads)
+
+
+def checked_operands(plan: BackwardPlan, grad: Any, indices: Any) -> tuple[Array, Array]:
+    """Return the operands of a run as arrays, or raise: their sizes and dtypes are the plan's."""
+    grad_array, index_array = check.as_array("grad", grad), check.as_array("indices", indices)
+    sizes = check.checked_shapes(grad_array.shape, index_array.shape)
+    if sizes != (plan.num_positions, plan.embedding_dim):
+        raise EmbedValueError(
+            f"grad and indices must have the plan's N = {plan.num_positions} and D = "
+            f"{plan.embedding_dim}, got shapes {grad_array.shape} and {index_array.shape}"
+        )
+    if check.checked_format("grad", grad_array.dtype) is not plan.grad_format:
+        raise EmbedTypeError(
+            f"grad must have the plan's dtype {plan.grad_format.name}, got {grad_array.dtype}"
+        )
+    check.checked_index_dtype(index_array.dtype)
+    return grad_array, index_array
 
 
 @lru_cache(maxsize=256)

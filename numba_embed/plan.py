@@ -33,6 +33,12 @@ DIRECT_ROWS = 2048
 MAX_BUCKETS = 2048
 """About the most buckets whose write positions stay in the cache while positions are sent."""
 
+EXACT_ROWS = 1 << 50
+"""Rows below this are sent to their buckets exactly; the kernels divide in float64."""
+
+MAX_ROWS = 1 << 62
+"""Most rows of a table that is looked up: the ends of buckets have to fit an int64."""
+
 MAX_COUNTERS = 1 << 19
 """Most entries of a thread's frequency buffer (2 MiB); larger buckets are sorted by comparing."""
 
@@ -100,6 +106,13 @@ def cut_buckets(num_weights: int, core_num: int) -> Buckets:
     if num_weights > DIRECT_ROWS:
         target = max(CORE_ROWS, -(-num_weights // MAX_BUCKETS))
     core_rows = num_weights // core_num
+    if num_weights > EXACT_ROWS:
+        # A row near a cut may be sent to the bucket beside its own. The order survives that, since
+        # larger rows never go to smaller buckets and buckets so wide are sorted by comparing, as
+        # long as all buckets are wide and no row lies so near to the end of the last one.
+        count = -(-num_weights // target)
+        width = -(-(num_weights + (num_weights >> 40)) // count)
+        return Buckets(core_rows, 0, 1, 1, 1, 0, width, count)
     last_start = (core_num - 1) * core_rows
     last_rows = num_weights - last_start
     slices = 1
@@ -151,7 +164,8 @@ class BackwardPlan:
     Raises
     ------
     EmbedValueError
-        If N and V are so large together that a (row, position) pair needs more than 64 bits.
+        If V is above 2**62, or N and V are so large together that a (row, position) pair needs more
+        than 64 bits.
     """
 
     num_positions: int
@@ -166,6 +180,11 @@ class BackwardPlan:
     threads: int
 
     def __post_init__(self) -> None:
+        if self.num_positions and self.num_weights > MAX_ROWS:
+            raise EmbedValueError(
+                f"num_weights must be at most {MAX_ROWS} where there are indices, "
+                f"got {self.num_weights}"
+            )
         bits = max(self.num_weights - 1, 1).bit_length() + self.position_bits
         if bits > ENTRY_BITS:
             raise EmbedValueError(

@@ -210,19 +210,30 @@ def _refuse_tensor(name: str, value: Any) -> None:
 
 def checked_out(out: Any, shape: tuple[int, int], grad: Array, indices: Array) -> Array:
     """Return ``out`` as an array, or raise without having written to it."""
-    if isinstance(out, (list, tuple)):
-        raise EmbedTypeError(f"out must be an array that can be written to, got {_type_name(out)}")
-    array = as_array("out", out)
+    return checked_target("out", out, shape, (("grad", grad), ("indices", indices)))
+
+
+def checked_target(
+    name: str, target: Any, shape: tuple[int, int], operands: tuple[tuple[str, Array], ...]
+) -> Array:
+    """Return what is to be written to as an array of this shape, apart from the named operands."""
+    if isinstance(target, (list, tuple)):
+        raise EmbedTypeError(
+            f"{name} must be an array that can be written to, got {_type_name(target)}"
+        )
+    array = as_array(name, target)
     if array.shape != shape:
-        raise EmbedValueError(f"out must have shape (num_weights, D) = {shape}, got {array.shape}")
+        raise EmbedValueError(
+            f"{name} must have shape (num_weights, D) = {shape}, got {array.shape}"
+        )
     if not array.flags.writeable:
-        raise EmbedValueError("out must be writable, got a read-only array")
+        raise EmbedValueError(f"{name} must be writable, got a read-only array")
     if overlaps_itself(array):
         raise EmbedValueError(
-            f"out must not overlap itself, got strides {array.strides} for shape {array.shape}"
+            f"{name} must not overlap itself, got strides {array.strides} for shape {array.shape}"
         )
-    refuse_overlap("out", array, "grad", grad)
-    refuse_overlap("out", array, "indices", indices)
+    for other_name, other in operands:
+        refuse_overlap(name, array, other_name, other)
     return array
 
 

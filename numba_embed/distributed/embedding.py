@@ -23,8 +23,8 @@ from numba_embed.distributed.lookup import DTYPES, ShardedLookUp, Sharding, dtyp
 from numba_embed.distributed.shards import fill_normal
 from numba_embed.distributed.traffic import Traffic, allreduce_bytes
 from numba_embed.errors import EmbedError, EmbedTypeError
-from numba_embed.limits import check_integer
 from numba_embed.partition import SPLITS, Split, partition_rows
+from numba_embed.scalars import check_integer
 from numba_embed.torch.function import checked_padding
 from numba_embed.validation import flag
 

@@ -16,7 +16,7 @@ from numba_embed.distributed.agreement import (
 )
 from numba_embed.distributed.lookup import Sharding
 from numba_embed.errors import EmbedError, EmbedTypeError, EmbedValueError
-from numba_embed.limits import check_integer
+from numba_embed.scalars import check_integer
 
 
 def gathered(sharding: Sharding, values: Tensor, dst: int | None) -> Tensor | None:

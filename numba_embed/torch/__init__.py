@@ -21,5 +21,14 @@ except ModuleNotFoundError as error:
 from numba_embed.torch.backend import disable, enable, enabled, is_enabled
 from numba_embed.torch.bag import EmbeddingBag
 from numba_embed.torch.function import embedding
+from numba_embed.torch.sparse import to_sparse
 
-__all__ = ["EmbeddingBag", "disable", "embedding", "enable", "enabled", "is_enabled"]
+__all__ = [
+    "EmbeddingBag",
+    "disable",
+    "embedding",
+    "enable",
+    "enabled",
+    "is_enabled",
+    "to_sparse",
+]

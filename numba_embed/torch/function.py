@@ -14,6 +14,7 @@ from torch import Tensor
 from numba_embed.errors import EmbedTypeError, EmbedValueError
 from numba_embed.torch import dense
 from numba_embed.torch.backend import output_pool
+from numba_embed.torch.sparse import SparseLookUp
 
 
 @torch.library.custom_op(
@@ -143,6 +144,8 @@ def embedding(
     indices: Tensor,
     padding_idx: int | None = None,
     scale_grad_by_freq: bool = False,
+    *,
+    sparse: bool = False,
 ) -> Tensor:
     """Look rows of a table up; the gradient of the table is computed by this library.
 
@@ -156,6 +159,10 @@ def embedding(
         Row whose gradient is zero; a negative one counts from the end.
     scale_grad_by_freq : bool, default False
         Divide the gradient of each row by the number of its look-ups.
+    sparse : bool, default False
+        Make the table's gradient a sparse COO tensor of the looked-up rows, coalesced already, as
+        ``SparseAdam`` and ``SGD`` take it, in O(N D); its values are those of the dense one's rows.
+        Differentiable once.
 
     Returns
     -------
@@ -179,5 +186,9 @@ def embedding(
     if indices.dtype not in dense.INDEX_DTYPES:
         raise EmbedTypeError(f"indices must be int32 or int64, got {indices.dtype}")
     padding = checked_padding(padding_idx, weight.shape[0])
+    if sparse:
+        apply: Any = SparseLookUp.apply
+        looked_up: Tensor = apply(weight, indices, padding, scale_grad_by_freq)
+        return looked_up
     result: Tensor = _look_up(weight, indices, padding, scale_grad_by_freq)
     return result

@@ -1,0 +1,119 @@
+"""Phase two of the row gradient, and the use of its rows: compact sums in, rows of a table out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from numba_embed.address import address_of
+from numba_embed.execute import STREAMING, counted, execute, sum_counted
+from numba_embed.formats import Format
+from numba_embed.kernels.compact import HEAD_WORDS, count_rows, number_rows
+from numba_embed.kernels.layout import call_word
+from numba_embed.kernels.update import BUFFER, UPDATE, update_rows
+from numba_embed.plan import ALIGNMENT, STREAMING_BYTES, BackwardPlan
+from numba_embed.pool import current as current_pool
+from numba_embed.runtime import launch
+from numba_embed.workspace import RunReport
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+
+PLAN = call_word("plan")
+
+
+def execute_rows(
+    plan: BackwardPlan,
+    grad: Array,
+    indices: Array,
+    scratch: npt.NDArray[np.uint8],
+    dtype: npt.DTypeLike,
+) -> tuple[Rows, Array]:
+    """Sum the looked-up rows alone. Returns those rows, ascending, and their sums, fresh arrays.
+
+    All other checks have passed; ``scratch`` holds the plan's aligned workspace; ``dtype`` is the
+    output format's, or one of its size. A pool of outputs, where there is one, lends the values.
+
+    Raises
+    ------
+    EmbedIndexError, EmbedValueError
+        For the first bad index in C order.
+    """
+    if plan.order.by_position:
+        return _from_tables(plan, grad, indices, scratch, dtype)
+    call = counted(plan, indices, scratch)
+    threads, address = plan.threads, address_of(call)
+    heads = np.empty(HEAD_WORDS * threads, np.int64)
+    num_rows = int(launch(count_rows, threads, address_of(heads), address))
+    rows: Rows = np.empty(num_rows, np.int64)
+    launch(number_rows, threads, address_of(heads), address_of(rows), num_rows, address)
+    values = _empty((num_rows, plan.embedding_dim), dtype)
+    if values.size:
+        # From here on the entries are those of a table of `num_rows` rows. All that the rule of
+        # order depends on, the cut and the blocks, stays that of the whole table.
+        record = plan._laid_out[0].copy()
+        record["num_weights"] = num_rows
+        call[PLAN] = address_of(record)
+        call[STREAMING] = values.nbytes >= STREAMING_BYTES
+        sum_counted(plan, grad, values, call)
+    return rows, values
+
+
+def _from_tables(
+    plan: BackwardPlan,
+    grad: Array,
+    indices: Array,
+    scratch: npt.NDArray[np.uint8],
+    dtype: npt.DTypeLike,
+) -> tuple[Rows, Array]:
+    """Take the rows from the whole table, of a small vocabulary: V is at most N / 8 there."""
+    dense = _empty(plan.out_shape, dtype)
+    execute(plan, grad, indices, dense, False, scratch, RunReport())  # which counts frequencies
+    start = -address_of(scratch) % ALIGNMENT + int(plan._laid_out[0]["table_counts"][0])
+    words = plan.order.blocks * plan.num_weights
+    counts = scratch[start : start + 8 * words].view(np.int64)
+    rows = np.flatnonzero(counts.reshape(plan.order.blocks, plan.num_weights).any(axis=0))
+    return rows, dense if rows.size == plan.num_weights else dense[rows]
+
+
+def _empty(shape: tuple[int, int], dtype: npt.DTypeLike) -> Array:
+    pool = current_pool()
+    return np.empty(shape, dtype) if pool is None else pool.empty(shape, dtype)
+
+
+def put_rows(
+    rows: Rows,
+    values: Array,
+    value_format: Format,
+    target: Array,
+    target_format: Format,
+    alpha: float | None,
+    threads: int,
+) -> None:
+    """Put each row of ``values`` (C-contiguous, native) into its row of ``target``.
+
+    With an ``alpha``, ``alpha`` times the row is added to what is there instead.
+    """
+    if not values.size:
+        return
+    record = np.zeros(1, UPDATE)
+    buffers = np.empty(threads * BUFFER, np.uint8)
+    size, columns = values.shape
+    for name, value in (
+        ("threads", threads),
+        ("rows", address_of(rows)),
+        ("size", size),
+        ("columns", columns),
+        ("values", address_of(values)),
+        ("target", address_of(target)),
+        ("target_row", target.strides[0]),
+        ("target_column", target.strides[1] if columns > 1 else target.itemsize),
+        ("target_swap", not target.dtype.isnative),
+        ("buffers", address_of(buffers)),
+    ):
+        record[name] = value
+    adding, factor = alpha is not None, 1.0 if alpha is None else alpha
+    likes = value_format.like, target_format.like
+    launch(update_rows, threads, adding, factor, *likes, address_of(record))

@@ -1,0 +1,204 @@
+"""The operator for the looked-up rows alone: validate, plan, execute, in that order."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from numba_embed import validation as check
+from numba_embed.backward import Array, checked_operands, recent_plan
+from numba_embed.errors import EmbedTypeError
+from numba_embed.execute_rows import execute_rows
+from numba_embed.plan import BackwardPlan, worthwhile_threads
+from numba_embed.row_gradient import RowGradient
+from numba_embed.runtime import available_threads, pool_size
+from numba_embed.workspace import Workspace
+
+
+def embedding_row_gradient(
+    grad: Any,
+    indices: Any,
+    num_weights: int,
+    padding_idx: int | None = None,
+    scale_grad_by_freq: bool = False,
+    *,
+    out_dtype: Any = None,
+    on_invalid: str = "raise",
+    core_num: int | None = None,
+    num_threads: int | None = None,
+) -> RowGradient:
+    """Sum the rows of ``grad`` that share an index, and return those rows alone.
+
+    Parameters
+    ----------
+    grad, indices, num_weights, padding_idx, scale_grad_by_freq, on_invalid, core_num, num_threads
+        As in `embedding_dense_backward`. ``num_weights`` may be up to 2**62.
+    out_dtype : dtype, optional
+        Of the values: any of the gradient dtypes; by default the gradient's.
+
+    Returns
+    -------
+    RowGradient
+        The distinct rows but for the padding row, ascending, and their gradients.
+
+    Raises
+    ------
+    EmbedError, EmbedTypeError, EmbedValueError, EmbedIndexError
+        As `embedding_dense_backward`.
+
+    Notes
+    -----
+    The values have the bits of the dense gradient's rows. O(N D) time and O(N) scratch memory (16 N
+    bytes, 1/64 of grad's bytes and 4 MiB per thread); nothing grows with ``num_weights``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> grad = np.float32([[1, 2], [3, 4], [5, 6]])
+    >>> found = embedding_row_gradient(grad, [7, 10**9, 7], 10**10)
+    >>> found
+    RowGradient(2 of 10000000000 rows, D = 2, float32)
+    >>> found.rows, found.values
+    (array([         7, 1000000000]), array([[6., 8.],
+           [3., 4.]], dtype=float32))
+    """
+    grad_array, index_array = check.as_array("grad", grad), check.as_array("indices", indices)
+    plan = plan_row_gradient(
+        grad_array.shape,
+        grad_array.dtype,
+        index_array.shape,
+        index_array.dtype,
+        num_weights,
+        padding_idx,
+        scale_grad_by_freq,
+        out_dtype=out_dtype,
+        on_invalid=on_invalid,
+        core_num=core_num,
+        num_threads=num_threads,
+    )
+    return plan._run(grad_array, index_array, None)
+
+
+class RowPlan(BackwardPlan):
+    """A reusable plan of row gradients; make one with `plan_row_gradient`.
+
+    Immutable; runs may overlap in time as long as each has its own workspace.
+    """
+
+    def make_workspace(self) -> Workspace:
+        """Allocate a workspace for this plan."""
+        return Workspace(self.workspace_nbytes)
+
+    def execute(self, grad: Any, indices: Any, workspace: Workspace | None = None) -> RowGradient:
+        """Run the plan on arrays of its sizes and dtypes. Rows and values are fresh.
+
+        Parameters
+        ----------
+        grad, indices
+            As in `embedding_row_gradient`.
+        workspace : Workspace, optional
+            Scratch memory to use; by default it is allocated for this run.
+
+        Returns
+        -------
+        RowGradient
+
+        Raises
+        ------
+        EmbedTypeError, EmbedValueError, EmbedIndexError
+            As `embedding_row_gradient`; also for arrays that do not fit the plan.
+        WorkspaceBusyError
+            If another thread is running in the same workspace.
+        """
+        if workspace is not None and not isinstance(workspace, Workspace):
+            raise EmbedTypeError(
+                f"workspace must be a Workspace or None, got {type(workspace).__name__}"
+            )
+        grad_array, index_array = checked_operands(self, grad, indices)
+        return self._run(grad_array, index_array, workspace)
+
+    def _within(self, threads: int) -> RowPlan:
+        """Return this plan for at most so many threads."""
+        return self if threads >= self.threads else _of(self, threads)
+
+    def _run(self, grad: Array, indices: Array, workspace: Workspace | None) -> RowGradient:
+        nbytes, dtype = self.workspace_nbytes, self.out_dtype
+        if workspace is None:
+            found = execute_rows(self, grad, indices, np.empty(nbytes, np.uint8), dtype)
+        else:
+            scratch = workspace.acquire(nbytes)
+            try:
+                found = execute_rows(self, grad, indices, scratch, dtype)
+            finally:
+                workspace.release()
+        return RowGradient._of(*found, self.num_weights)
+
+    def __str__(self) -> str:
+        return super().__str__().replace("embedding_dense_backward", "embedding_row_gradient", 1)
+
+
+def plan_row_gradient(
+    grad_shape: tuple[int, ...],
+    grad_dtype: Any,
+    indices_shape: tuple[int, ...],
+    indices_dtype: Any,
+    num_weights: int,
+    padding_idx: int | None = None,
+    scale_grad_by_freq: bool = False,
+    *,
+    out_dtype: Any = None,
+    on_invalid: str = "raise",
+    core_num: int | None = None,
+    num_threads: int | None = None,
+) -> RowPlan:
+    """Plan a row gradient from shapes and dtypes alone. O(1): no data is looked at.
+
+    Parameters, errors: as `plan_dense_backward`.
+
+    Returns
+    -------
+    RowPlan
+        Knows its largest workspace in bytes, and runs many times.
+    """
+    arguments = (
+        tuple(grad_shape),
+        grad_dtype,
+        tuple(indices_shape),
+        indices_dtype,
+        num_weights,
+        padding_idx,
+        scale_grad_by_freq,
+        out_dtype,
+        on_invalid,
+        core_num,
+        num_threads,
+    )
+    try:
+        dense: BackwardPlan = recent_plan(*arguments)
+    except EmbedError:
+        raise
+    except Exception:  # an argument is not hashable: the checks say what is wrong with it
+        dense = recent_plan.__wrapped__(*arguments)
+    threads = dense.threads
+    if num_threads is None and threads > 1:
+        rows = min(dense.num_weights, dense.num_positions)
+        threads = worthwhile_threads(
+            dense.num_positions,
+            rows,
+            dense.embedding_dim,
+            dense.grad_format,
+            dense.out_format,
+            pool_size(),
+        )
+        threads = threads if threads == 1 else min(threads, available_threads())
+    return _of(dense, threads)
+
+
+@lru_cache(maxsize=256)
+def _of(plan: BackwardPlan, threads: int) -> RowPlan:
+    """Return the row plan that differs from a plan in its threads alone."""
+    values = {field.name: getattr(plan, field.name) for field in fields(plan)}
+    return RowPlan(**values | {"threads": threads})
