@@ -10,7 +10,7 @@ import numpy as np
 
 from numba_embed import validation as check
 from numba_embed.backward import Array, checked_operands, recent_plan
-from numba_embed.errors import EmbedTypeError
+from numba_embed.errors import EmbedError, EmbedTypeError
 from numba_embed.execute_rows import execute_rows
 from numba_embed.plan import BackwardPlan, worthwhile_threads
 from numba_embed.row_gradient import RowGradient
