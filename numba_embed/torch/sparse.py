@@ -108,6 +108,6 @@ class SparseLookUp(torch.autograd.Function):
         result = sparse_backward(grad, indices, *ctx.options)
         # torch would take a gradient that nobody else refers to apart and put it together again
         # without the mark that it is coalesced, which every optimizer's step would then sort for.
-        # With a reference to its indices here it makes a copy, which keeps the mark.
-        ctx.indices_of_gradient = result._indices()
+        # With a reference to it here, for as long as the graph lives, it copies, marks included.
+        ctx.gradient = result
         return result, None, None, None
