@@ -207,7 +207,7 @@ import resource, sys, threading, time
 import numpy as np
 import numba_embed as ne
 folder, block_rows, allowed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) << 20
-V, N, D = 6_000_000, 3_000_000, 64
+V, N, D = 6_000_000, 1_000_000, 64
 def status(name):
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))
@@ -217,7 +217,7 @@ def mapped(name, dtype, shape):
     return np.memmap(f"{folder}/{name}", dtype, "r+", shape=shape)
 out, grad = mapped("out", "f4", (V, D)), mapped("grad", "f4", (N, D))
 ids = mapped("ids", "i8", (N,))
-touched = np.arange(0, N, 1000)
+touched = np.arange(0, N, 400)
 ids[touched] = np.linspace(0, V - 1, touched.size).astype(int)
 grad[touched] = 1
 old = mapped("small", "f4", (10, D))
@@ -244,7 +244,7 @@ print(peak[0] - before[1])
 
 
 def test_anonymous_memory_is_that_of_a_block(run_python: RunPython, tmp_path: Path) -> None:
-    """Mapped files of 2.3 GB (sparse ones), in data limited to what a block takes and 40 MiB.
+    """Mapped files of 1.8 GB (sparse ones), in data limited to what a block takes and 40 MiB.
 
     All positions but a few name row 0, which is so much cut that it has a block's parts.
     """

@@ -49,7 +49,7 @@ def test_widths_and_layouts(width: int) -> None:
     table = spread(np.random.default_rng(2), (20, width), "float32")
     for make in (
         np.copy,
-        np.asfortranarray,
+        lambda a: np.array(a, order="F"),
         misaligned,
         lambda a: spaced(a, 2, 3),
         lambda a: spaced(a, -1, -2),

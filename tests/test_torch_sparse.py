@@ -124,7 +124,7 @@ class LazyAdam(torch.optim.Optimizer):
 
 def test_sparse_adam_takes_the_course_of_lazy_adam() -> None:
     sparse = train(True, lambda p: torch.optim.SparseAdam(p, lr=1e-2))
-    torch.testing.assert_close(sparse, train(False, LazyAdam), rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(sparse, train(False, LazyAdam), rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float64"])

@@ -102,4 +102,9 @@ class SparseLookUp(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         """Sum the gradient by row."""
         (indices,) = ctx.saved_tensors
-        return sparse_backward(grad, indices, *ctx.options), None, None, None
+        result = sparse_backward(grad, indices, *ctx.options)
+        # torch would take a gradient that nobody else refers to apart and put it together again
+        # without the mark that it is coalesced, which every optimizer's step would then sort for.
+        # With a reference to it here, for as long as the graph lives, it copies, marks included.
+        ctx.gradient = result
+        return result, None, None, None
