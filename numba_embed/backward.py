@@ -114,6 +114,7 @@ def embedding_dense_backward(
         and out is padding_idx is core_num is num_threads is block_rows is None
         and scale_grad_by_freq is False
         and type(num_weights) is int
+        and type(on_invalid) is str
         and on_invalid == "raise"
     ):
         # Hashing all arguments with their types takes longer than a small sum.
@@ -343,14 +344,18 @@ def _plan(
     on_invalid: Any,
     core_num: Any,
     num_threads: Any,
+    rows_only: bool = False,
 ) -> Plan:
-    """Check all arguments and return the plan, for the whole thread pool unless told otherwise."""
+    """Check all arguments and return the plan, for the whole thread pool unless told otherwise.
+
+    ``rows_only``: of the result, only the rows that are looked up need to exist.
+    """
     grad_format = check.checked_format("grad", grad_dtype)
     out_format = grad_format if out_dtype is None else check.checked_format("out", out_dtype)
     check.checked_index_dtype(indices_dtype)
     n, d = check.checked_shapes(grad_shape, indices_shape)
     v = check.checked_num_weights(num_weights)
-    check.refuse_absurd(n, v, d)
+    check.refuse_absurd(n, min(v, n) if rows_only else v, d)
     threads = check.checked_num_threads(num_threads)
     if threads is None:
         threads = worthwhile_threads(n, v, d, grad_format, out_format, pool_size())

@@ -177,11 +177,11 @@ def plan_row_gradient(
         num_threads,
     )
     try:
-        dense: BackwardPlan = recent_plan(*arguments)
+        dense: BackwardPlan = recent_plan(*arguments, True)
     except EmbedError:
         raise
     except Exception:  # an argument is not hashable: the checks say what is wrong with it
-        dense = recent_plan.__wrapped__(*arguments)
+        dense = recent_plan.__wrapped__(*arguments, True)
     threads = dense.threads
     if num_threads is None and threads > 1:
         rows = min(dense.num_weights, dense.num_positions)

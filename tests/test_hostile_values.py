@@ -105,12 +105,13 @@ def test_an_overlap_that_takes_too_long_to_tell(monkeypatch: pytest.MonkeyPatch)
         raise np.exceptions.TooHardError
 
     monkeypatch.setattr(np, "shares_memory", give_up)
-    memory = np.zeros(6, np.float32)
-    grad, out = memory[:4].reshape(2, 2), memory[2:].reshape(2, 2)
+    memory = np.zeros(12, np.float32)
+    grad, out = memory[:8:2].reshape(2, 2), memory[4::2].reshape(2, 2)
     with refused(EmbedValueError, "out", "grad", "contrived"):
         ne.embedding_dense_backward(grad, IDS, 2, out=out)
+    grad = np.zeros((2, 3), np.float32)[:, ::2]
     status, size, executor = aclnn.embedding_dense_backward_get_workspace_size(
-        GRAD, IDS, 2, None, False, np.zeros((2, 1), np.float32)
+        grad, IDS, 2, None, False, np.zeros((2, 2), np.float32)
     )
     assert status is aclnn.Status.ACLNN_SUCCESS
     whole = bytearray(size)
