@@ -9,9 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +29,7 @@ BAR = 3.0
 """How many times faster than the fastest peer a row gradient is meant to be."""
 
 
-@dataclass(frozen=True)
-class Workload:
+class Workload(NamedTuple):
     """Float32 gradients of N look-ups, (N, D), in a table of V rows."""
 
     name: str
@@ -153,7 +151,7 @@ def measure(work: Workload, rounds: int) -> dict[str, Any]:
     rows, inverse = np.unique(ids, return_inverse=True)
     sums = np.zeros((rows.size, work.D))
     np.add.at(sums, inverse, grad)
-    found: dict[str, Any] = {**vars(work), "distinct": rows.size, "seconds": {}, "missing": {}}
+    found: dict[str, Any] = {**work._asdict(), "distinct": rows.size, "seconds": {}, "missing": {}}
     timed: dict[str, Contender] = {}
     for name, (prepare, to_pair) in CONTENDERS.items():
         try:

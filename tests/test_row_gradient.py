@@ -164,7 +164,7 @@ def status(name):
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))
 random = np.random.default_rng(0)
-ids = random.integers(0, 10**10, 100_000)
+ids = random.permutation(np.unique(random.integers(0, 10**10, 110_000))[:100_000])
 grad = random.standard_normal((100_000, 16))
 for threads in (1, ne.runtime.pool_size()):
     ne.embedding_row_gradient(grad[:10], ids[:10], 10**10, num_threads=threads)
