@@ -32,7 +32,10 @@ def fresh_output(plan: BackwardPlan, dtype: Any = None) -> tuple[Array, bool]:
     if not (_PAGES and plan.few_pages):
         return np.zeros(plan.out_shape, dtype), True
     flags = _SYSTEM.MAP_PRIVATE | _SYSTEM.MAP_ANONYMOUS
-    pages = _SYSTEM.mmap(-1, plan.out_nbytes, flags=flags)
+    try:
+        pages = _SYSTEM.mmap(-1, plan.out_nbytes, flags=flags)
+    except OSError:  # NumPy says it as users expect
+        return np.zeros(plan.out_shape, dtype), True
     with suppress(OSError):  # a kernel without huge pages has none to avoid
         pages.madvise(_SYSTEM.MADV_NOHUGEPAGE)
     return np.frombuffer(pages, dtype).reshape(plan.out_shape), True

@@ -6,7 +6,7 @@ into buckets, and the layout of the largest workspace that a run can need.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
@@ -191,6 +191,10 @@ class BackwardPlan:
                 f"num_weights = {self.num_weights} with {self.num_positions} indices is too large: "
                 f"a pair of row and position takes {bits} bits, at most {ENTRY_BITS} are supported"
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone: what is derived holds addresses of this process."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def position_bits(self) -> int:

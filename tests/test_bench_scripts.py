@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType

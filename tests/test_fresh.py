@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import mmap
+import pickle
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +112,22 @@ def test_what_a_small_run_was_told_does_not_reach_the_next() -> None:
         np.testing.assert_array_equal(plan.execute(grad, indices, report=report), plain)
         assert report.lookups == 3
         assert plan.execute(np.empty((3, 4), np.float32), indices) is not None
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda plan: pickle.loads(pickle.dumps(plan))])
+def test_a_used_plan_can_be_copied(copied: Callable[[ne.Plan], ne.Plan]) -> None:
+    grad, indices = np.ones((3, 2), np.float32), np.array([1, 1, 0])
+    plan = ne.plan_dense_backward(grad.shape, grad.dtype, indices.shape, indices.dtype, 3)
+    plan.execute(grad, indices)
+    other = copied(plan)
+    assert other == plan
+    del plan
+    np.testing.assert_array_equal(other.execute(grad, indices), expected(grad, indices, 3))
+
+
+def test_results_beyond_memory_are_a_memory_error() -> None:
+    with pytest.raises(MemoryError):
+        ne.embedding_dense_backward(np.ones((4, 3), np.float32), np.arange(4), 10**13)
 
 
 def test_threads_that_share_a_small_plan() -> None:
