@@ -156,9 +156,10 @@ def _bounds(bounds: Figures) -> Iterator[str]:
     yield (
         "The limit above reads the gradient from one end to the other. The sums read it row by row "
         "in the order of the table. A stripped kernel touches every cache line of every gradient "
-        "row in that order, asks ahead in the same way, and adds nothing: what it takes is the "
-        f"floor of any kernel that reads rows in that order ({bounds['threads']} thread(s), "
-        "milliseconds)."
+        "row in that order, asks ahead in the same way, and adds nothing: a yardstick for what the "
+        "reading alone takes. Calls that read four rows at once (*positions*) or in memory's order "
+        "(*small vocabulary*) can be faster than it "
+        f"({bounds['threads']} thread(s), milliseconds)."
     )
     titles = ["case", "call, out=", "touching rows in the table's order", "in memory's order"]
     titles += ["ns per row, call", "touching"]
