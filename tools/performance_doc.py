@@ -76,7 +76,9 @@ def _parts(figures: Figures, pictures: Mapping[str, str], notes: str | None) -> 
         commands.append("python benchmarks/bounds.py --json results.json")
     commands.append("python tools/performance_doc.py results.json")
     install = "pip install -e '.[bench]'  # and the peers: torch, jax, tensorflow-cpu"
-    yield "\n".join(["```sh", install, *commands, "```"])
+    yield "\n".join(
+        ["<!-- not executed: a measurement of ten minutes -->", "```sh", install, *commands, "```"]
+    )
 
 
 def _machine(figures: Figures) -> str:
