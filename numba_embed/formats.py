@@ -30,6 +30,10 @@ class Format:
     def __repr__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Stay the one object of its name: formats are compared by identity."""
+        return format_named, (self.name,)
+
     @property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy dtype; for bfloat16 that of `ml_dtypes`.
