@@ -23,6 +23,9 @@ Rows = npt.NDArray[np.int64]
 
 PLAN = call_word("plan")
 
+LISTED = 1 << 15
+"""Listing the rows of fewer look-ups does not repay a launch of several threads."""
+
 
 def execute_rows(
     plan: BackwardPlan,
@@ -46,9 +49,10 @@ def execute_rows(
     call = counted(plan, indices, scratch)
     threads, address = plan.threads, address_of(call)
     heads = np.empty(HEAD_WORDS * threads, np.int64)
-    num_rows = int(launch(count_rows, threads, address_of(heads), address))
+    listing = threads if plan.num_positions >= LISTED else 1
+    num_rows = int(launch(count_rows, listing, address_of(heads), address))
     rows: Rows = np.empty(num_rows, np.int64)
-    launch(number_rows, threads, address_of(heads), address_of(rows), num_rows, address)
+    launch(number_rows, listing, address_of(heads), address_of(rows), num_rows, address)
     values = _empty((num_rows, plan.embedding_dim), dtype)
     if values.size:
         # From here on the entries are those of a table of `num_rows` rows. All that the rule of

@@ -12,10 +12,13 @@ from numba_embed import validation as check
 from numba_embed.backward import Array, checked_operands, recent_plan
 from numba_embed.errors import EmbedError, EmbedTypeError
 from numba_embed.execute_rows import execute_rows
-from numba_embed.plan import BackwardPlan, worthwhile_threads
+from numba_embed.plan import BackwardPlan
 from numba_embed.row_gradient import RowGradient
-from numba_embed.runtime import available_threads, pool_size
+from numba_embed.runtime import available_threads
 from numba_embed.workspace import Workspace
+
+THREAD_BYTES = 1 << 21
+"""By default a thread is used for each so many bytes of gradient rows and values to be moved."""
 
 
 def embedding_row_gradient(
@@ -184,15 +187,11 @@ def plan_row_gradient(
         dense = recent_plan.__wrapped__(*arguments, True)
     threads = dense.threads
     if num_threads is None and threads > 1:
+        # Not the table's bytes but those of at most N rows are moved, in four to six launches.
         rows = min(dense.num_weights, dense.num_positions)
-        threads = worthwhile_threads(
-            dense.num_positions,
-            rows,
-            dense.embedding_dim,
-            dense.grad_format,
-            dense.out_format,
-            pool_size(),
-        )
+        row_bytes = dense.embedding_dim * dense.out_format.itemsize
+        read = dense.num_positions * dense.embedding_dim * dense.grad_format.itemsize
+        threads = max(1, min(threads, (read + rows * row_bytes) // THREAD_BYTES))
         threads = threads if threads == 1 else min(threads, available_threads())
     return _of(dense, threads)
 
