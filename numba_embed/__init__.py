@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from numba_embed._version import __version__
-from numba_embed.backward import Plan, embedding_dense_backward, plan_dense_backward
+from numba_embed.backward import embedding_dense_backward
+from numba_embed.dense_plan import Plan, plan_dense_backward
 from numba_embed.errors import EmbedError, EmbedIndexError, EmbedTypeError, EmbedValueError
 from numba_embed.partition import (
     CorePartition,

@@ -59,7 +59,7 @@ from numba_embed.aclnn_executor import (
     this_thread,
     used_up,
 )
-from numba_embed.backward import plan_dense_backward
+from numba_embed.dense_plan import plan_dense_backward
 from numba_embed.errors import EmbedTypeError, EmbedValueError
 from numba_embed.products import Product, advisories, dim_refusals, dtype_refusals
 from numba_embed.scalars import integer

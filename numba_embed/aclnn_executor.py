@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from numba_embed.backward import Plan
+from numba_embed.dense_plan import Plan
 from numba_embed.errors import EmbedError, EmbedTypeError, EmbedValueError
 from numba_embed.workspace import Workspace
 

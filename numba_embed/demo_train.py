@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from numba_embed.backward import plan_dense_backward
 from numba_embed.demo_corpus import Corpus
+from numba_embed.dense_plan import plan_dense_backward
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]

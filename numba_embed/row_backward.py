@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from numba_embed import validation as check
-from numba_embed.backward import Array, checked_operands, recent_plan
-from numba_embed.errors import EmbedError, EmbedTypeError
+from numba_embed.dense_plan import Array, checked_operands, planned
+from numba_embed.errors import EmbedTypeError
 from numba_embed.execute_rows import execute_rows
 from numba_embed.plan import BackwardPlan
 from numba_embed.row_gradient import RowGradient
@@ -132,11 +132,12 @@ class RowPlan(BackwardPlan):
         if workspace is None:
             found = execute_rows(self, grad, indices, np.empty(nbytes, np.uint8), dtype)
         else:
-            scratch = workspace.acquire(nbytes)
+            run = object()
             try:
+                scratch = workspace.acquire(nbytes, run)
                 found = execute_rows(self, grad, indices, scratch, dtype)
             finally:
-                workspace.release()
+                workspace.release(run)
         return RowGradient._of(*found, self.num_weights)
 
     def __str__(self) -> str:
@@ -166,10 +167,10 @@ def plan_row_gradient(
     RowPlan
         Knows its largest workspace in bytes, and runs many times.
     """
-    arguments = (
-        tuple(grad_shape),
+    dense = planned(
+        check.checked_shape("grad_shape", grad_shape),
         grad_dtype,
-        tuple(indices_shape),
+        check.checked_shape("indices_shape", indices_shape),
         indices_dtype,
         num_weights,
         padding_idx,
@@ -178,13 +179,8 @@ def plan_row_gradient(
         on_invalid,
         core_num,
         num_threads,
+        True,
     )
-    try:
-        dense: BackwardPlan = recent_plan(*arguments, True)
-    except EmbedError:
-        raise
-    except Exception:  # an argument is not hashable: the checks say what is wrong with it
-        dense = recent_plan.__wrapped__(*arguments, True)
     threads = dense.threads
     if num_threads is None and threads > 1:
         # Not the table's bytes but those of at most N rows are moved, in four to six launches.

@@ -75,6 +75,10 @@ def _renamed(function: Callable[..., Any], suffix: str) -> Callable[..., Any]:
 
 def _with_cache(compile_: Callable[[bool], Any]) -> Any:
     """Return ``compile_(cache)``, with a cache where any directory is writable."""
+    if numba.config.DISABLE_JIT:
+        raise RuntimeError(
+            "numba_embed's kernels are machine code only, and NUMBA_DISABLE_JIT is set: unset it"
+        )
     try:
         return compile_(True)
     except RuntimeError:  # no locator found a writable directory

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from numba_embed.backward import plan_dense_backward
+from numba_embed.dense_plan import plan_dense_backward
 from numba_embed.order import sum_order
 from numba_embed.runtime import pool_size, source_digest
 from numba_embed.validation import checked_format

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -56,15 +55,18 @@ class Workspace:
         self.bytes: npt.NDArray[np.uint8] = (
             np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
         )
-        self._lock = threading.Lock()
+        self._holder: dict[str, object] = {}
 
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
         return self.bytes.size
 
-    def acquire(self, needed: int) -> npt.NDArray[np.uint8]:
+    def acquire(self, needed: int, run: object) -> npt.NDArray[np.uint8]:
         """Take the workspace for one run; `release` gives it back. Returns its bytes.
+
+        ``run`` is any object that stands for the run. Both calls belong into one ``try``: an
+        interrupt between any two steps then leaves the workspace free.
 
         Raises
         ------
@@ -78,15 +80,17 @@ class Workspace:
                 f"workspace must have at least {needed} bytes (plan.workspace_nbytes), "
                 f"got {self.bytes.size}"
             )
-        if not self._lock.acquire(blocking=False):
+        # One call, so that nothing comes between taking the workspace and noting by whom.
+        if self._holder.setdefault("run", run) is not run:
             raise WorkspaceBusyError(
                 "workspace is in use by another thread; give each thread its own"
             )
         return self.bytes
 
-    def release(self) -> None:
-        """Give the workspace back after `acquire`."""
-        self._lock.release()
+    def release(self, run: object) -> None:
+        """Give the workspace back, if it is this run that holds it."""
+        if self._holder.get("run") is run:
+            del self._holder["run"]
 
     def __repr__(self) -> str:
         return f"Workspace({self.nbytes} bytes)"

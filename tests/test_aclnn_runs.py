@@ -16,7 +16,7 @@ from inputs import hot_ids
 from reference import assert_same_bits, bits
 
 from numba_embed import aclnn, embedding_dense_backward
-from numba_embed.backward import Plan
+from numba_embed.dense_plan import Plan
 
 # --- workspaces -----------------------------------------------------------------------------------
 

@@ -230,7 +230,7 @@ def test_a_plan_runs_many_times_in_one_workspace() -> None:
         plan.execute(grad.astype(np.float32), ids)
     with refused(ne.EmbedTypeError, "workspace"):
         plan.execute(grad, ids, bytearray(8))
-    workspace.acquire(1)
+    workspace.acquire(1, object())
     with pytest.raises(ne.WorkspaceBusyError):
         plan.execute(grad, ids, workspace)
 

@@ -254,8 +254,8 @@ MUTANTS = [
         "workspace-shared",
         "a second thread in a workspace waits instead of being refused",
         "workspace.py",
-        "if not self._lock.acquire(blocking=False):",
-        "if not self._lock.acquire(blocking=True):",
+        'if self._holder.setdefault("run", run) is not run:',
+        'if self._holder.setdefault("run", run) is None:',
         ("tests/test_plan.py::test_one_workspace_in_two_threads_is_an_error",),
     ),
 ]

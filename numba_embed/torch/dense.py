@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from numba_embed.backward import Plan, executor, plan_within, recent_plan
+from numba_embed.dense_plan import Plan, executor, plan_within, recent_plan
 from numba_embed.errors import EmbedTypeError, EmbedValueError
 from numba_embed.fresh import fresh_output
 from numba_embed.pool import OutputPool
