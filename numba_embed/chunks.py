@@ -13,7 +13,7 @@ from numba_embed import validation as check
 from numba_embed.backward import embedding_dense_backward
 from numba_embed.errors import EmbedError, EmbedTypeError, EmbedValueError
 from numba_embed.plan import THREAD_BYTES
-from numba_embed.runtime import available_threads
+from numba_embed.runtime import threads_for
 from numba_embed.streamed import RowStream, write_sums
 
 Array = npt.NDArray[Any]
@@ -146,8 +146,7 @@ def embedding_dense_backward_chunks(
     elif target.size:
         form = check.checked_format("out", target.dtype)
         if threads is None:
-            threads = max(1, (sums.nbytes + target.nbytes) // THREAD_BYTES)
-            threads = threads if threads == 1 else min(threads, available_threads())
+            threads = threads_for(sums.nbytes + target.nbytes, THREAD_BYTES)
         write_sums(sums, counts, target, form, threads)
     return target if out is None else out
 

@@ -36,8 +36,9 @@ def execute_rows(
 ) -> tuple[Rows, Array]:
     """Sum the looked-up rows alone. Returns those rows, ascending, and their sums, fresh arrays.
 
-    All other checks have passed; ``scratch`` holds the plan's aligned workspace; ``dtype`` is the
-    output format's, or one of its size. A pool of outputs, where there is one, lends the values.
+    All other checks have passed; ``scratch`` has ``plan.workspace_nbytes`` bytes at any address;
+    ``dtype`` is the output format's, or one of its size. A pool of outputs, where there is one,
+    lends the values.
 
     Raises
     ------

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from numba_embed.errors import EmbedValueError
 from numba_embed.kernels.frequency import count_window, gather_window
+from numba_embed.pieces import in_pieces
 from numba_embed.validation import MAX_DIMS, as_array, bad_index, checked_index_dtype
 
 _BLOCK = 2**18
@@ -75,18 +76,8 @@ class IndexStream:
         EmbedValueError
             If a float index is not an integer. Either way the first bad one is named.
         """
-        if len(self) == 0:
-            return
-        walk = np.nditer(
-            [self.indices],
-            flags=["external_loop", "buffered"],
-            op_flags=[["readonly", "nbo", "aligned"]],
-            order="C",
-            buffersize=_BLOCK,
-        )
         position = 0
-        for item in walk:
-            block: NDArray[Any] = np.asarray(item)
+        for block in in_pieces(self.indices, _BLOCK):
             if not self._checked:
                 self._check(block, position)
             position += block.size

@@ -14,10 +14,10 @@ from numba_embed.errors import EmbedTypeError
 from numba_embed.execute_rows import execute_rows
 from numba_embed.plan import BackwardPlan
 from numba_embed.row_gradient import RowGradient
-from numba_embed.runtime import available_threads
+from numba_embed.runtime import threads_for
 from numba_embed.workspace import Workspace
 
-THREAD_BYTES = 1 << 21
+ROW_THREAD_BYTES = 1 << 21
 """By default a thread is used for each so many bytes of gradient rows and values to be moved."""
 
 
@@ -187,8 +187,7 @@ def plan_row_gradient(
         rows = min(dense.num_weights, dense.num_positions)
         row_bytes = dense.embedding_dim * dense.out_format.itemsize
         read = dense.num_positions * dense.embedding_dim * dense.grad_format.itemsize
-        threads = max(1, min(threads, (read + rows * row_bytes) // THREAD_BYTES))
-        threads = threads if threads == 1 else min(threads, available_threads())
+        threads = min(threads, threads_for(read + rows * row_bytes, ROW_THREAD_BYTES))
     return _of(dense, threads)
 
 

@@ -14,7 +14,7 @@ from numba_embed.errors import EmbedTypeError, EmbedValueError
 from numba_embed.execute_rows import put_rows
 from numba_embed.formats import Format
 from numba_embed.plan import THREAD_BYTES
-from numba_embed.runtime import available_threads
+from numba_embed.runtime import threads_for
 
 Array = npt.NDArray[Any]
 
@@ -171,8 +171,7 @@ class RowGradient:
     def _put(self, target: Array, form: Format, alpha: float | None, threads: int | None) -> None:
         if threads is None:
             moved = self.nbytes + 2 * self.values.size * form.itemsize
-            threads = max(1, moved // THREAD_BYTES)
-            threads = threads if threads == 1 else min(threads, available_threads())
+            threads = threads_for(moved, THREAD_BYTES)
         put_rows(self.rows, self.values, self._format, target, form, alpha, threads)
 
 

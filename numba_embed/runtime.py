@@ -200,6 +200,12 @@ def available_threads() -> int:
     return 1 if threading_layer() is None else int(numba.get_num_threads())
 
 
+def threads_for(nbytes: int, thread_bytes: int) -> int:
+    """Return how many threads to use where each is worth ``thread_bytes`` bytes to be moved."""
+    threads = max(1, nbytes // thread_bytes)
+    return threads if threads == 1 else min(threads, available_threads())
+
+
 @contextmanager
 def _thread_mask(threads: int) -> Iterator[None]:
     """Raise this thread's mask to ``threads`` where it is lower, and restore it afterwards."""

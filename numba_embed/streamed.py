@@ -29,6 +29,7 @@ from numba_embed.kernels.stream import (
     write_rows,
 )
 from numba_embed.order import sum_order
+from numba_embed.pieces import in_pieces
 from numba_embed.runtime import launch
 from numba_embed.validation import bad_index
 
@@ -74,22 +75,11 @@ class RowStream:
         EmbedIndexError, EmbedValueError
             For the first bad index.
         """
-        if self.indices.size == 0:
-            return
-        walk = np.nditer(
-            [self.indices],
-            flags=["external_loop", "buffered"],
-            op_flags=[["readonly", "nbo", "aligned"]],
-            order="C",
-            buffersize=self.rows.size,
-        )
         position = 0
-        for item in walk:
-            chunk: Array = np.asarray(item)
-            for start in range(0, chunk.size, self.rows.size):
-                size = self._read(chunk[start : start + self.rows.size], position)
-                yield position, size
-                position += size
+        for chunk in in_pieces(self.indices, self.rows.size):
+            size = self._read(chunk, position)
+            yield position, size
+            position += size
 
     def _read(self, chunk: Array, position: int) -> int:
         like, words = index_words(chunk)

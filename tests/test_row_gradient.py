@@ -13,9 +13,9 @@ from reference import Array, assert_same_bits, dense_backward, ordered_sum
 
 import numba_embed as ne
 from numba_embed import embedding_row_gradient
+from numba_embed.buckets import EXACT_ROWS, cut_buckets
 from numba_embed.execute_rows import LISTED
 from numba_embed.order import sum_order
-from numba_embed.plan import EXACT_ROWS, cut_buckets
 
 
 def touched(ids: Array, num_weights: int, padding: int | None = None) -> Array:
