@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -84,8 +85,12 @@ def test_the_blocks_of_a_page_run(
     name = str(page.relative_to(ROOT))
     found.append(("python", f"after {name}", AFTERWARDS.get(name, "")))
     path = f"{commands}{os.pathsep}{os.environ['PATH']}"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    # What torchrun tells a rank: pages on process groups run as a group of one.
+    group = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     chdir = f"import os; os.chdir({str(tmp_path)!r})\n"
-    run_python(chdir + DRIVER, json.dumps(found), PATH=path)
+    run_python(chdir + DRIVER, json.dumps(found), PATH=path, **group)
 
 
 def test_blocks_that_do_not_run_are_few() -> None:
@@ -96,7 +101,7 @@ def test_blocks_that_do_not_run_are_few() -> None:
         if match["mark"] == "not executed"
     ]
     assert all(len(reason) > 10 for reason in marked)
-    assert len(marked) <= 16
+    assert len(marked) <= 8
 
 
 def test_the_pages_that_run_are_found() -> None:
