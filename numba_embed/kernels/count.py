@@ -163,7 +163,9 @@ def check_chunk(thread: int, call_address: int, index_like: Any, row_like: Any) 
             rows[position] = none
         else:
             rows[position] = row
-            counts[bucket_of(row, mapping)] += 1
+            # None only if the caller changed the indices since the loop above: stay inside even so.
+            if buckets > 0:
+                counts[bucket_of(row, mapping)] += 1
 
 
 @jit_inline

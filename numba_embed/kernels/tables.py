@@ -19,9 +19,9 @@ from numba_embed.kernels.phases import Kernel, Phase
 from numba_embed.kernels.rows import add_row, divide_row, load_number
 from numba_embed.runtime import jit_inline
 
-SOON, ASK = 3, 512
-"""How many positions ahead a table's row is asked for, and how many bytes of it at most: about half
-of a table is pushed out of the second-level cache by the gradient that passes."""
+SOON, SOON_OF_ONE, ASK = 3, 16, 512
+"""How many positions ahead a table's row is asked for, the same for rows of one column, and at most
+how many bytes: the gradient that passes pushes much of a table out of the second-level cache."""
 
 
 @jit_inline
@@ -63,7 +63,7 @@ def fill_table(
     if plain and columns == 1:
         sums = array_at(table, plan.num_weights, np.float64(0))
         for position in range(first, end):
-            soon = np.int64(rows[min(position + 16, end - 1)])
+            soon = np.int64(rows[min(position + SOON_OF_ONE, end - 1)])
             memory.prefetch(table + soon * 8, 8)
             if rows[position] != none:
                 sums[rows[position]] += load_number(like, base + position * stride)
