@@ -91,3 +91,9 @@ print(*map(compilations, sys.argv[1:]))
     assert int(ninth[1]) > 0, "the recorder records nothing"
     tenth = run_python(counting, code, FIRST_CALL, NUMBA_CACHE_DIR=str(tmp_path)).stdout.split()
     assert tenth == ["0", "0"]
+
+
+def test_without_a_compiler_one_line_says_so(run_python: RunPython) -> None:
+    done = run_python(FIRST_CALL, check=False, NUMBA_DISABLE_JIT="1")
+    assert done.returncode == 1
+    assert "NUMBA_DISABLE_JIT" in done.stderr.splitlines()[-1]

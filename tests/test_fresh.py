@@ -126,6 +126,35 @@ def test_a_used_plan_can_be_copied(copied: Callable[[ne.Plan], ne.Plan]) -> None
     np.testing.assert_array_equal(other.execute(grad, indices), expected(grad, indices, 3))
 
 
+@pytest.mark.parametrize("make", [ne.plan_dense_backward, ne.plan_row_gradient])
+def test_an_interrupt_leaves_the_workspace_free(
+    make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grad, indices = np.ones((3, 2), np.float32), np.array([1, 1, 0])
+    plan = make(grad.shape, grad.dtype, indices.shape, indices.dtype, 3)
+    workspace = plan.make_workspace()
+    acquire = ne.Workspace.acquire
+
+    def interrupted(self: ne.Workspace, needed: int, run: object) -> Any:
+        acquire(self, needed, run)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ne.Workspace, "acquire", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            plan.execute(grad, indices, workspace=workspace)
+    plan.execute(grad, indices, workspace=workspace)
+    # One that another run holds stays with it.
+    held = object()
+    acquire(workspace, 1, held)
+    with pytest.raises(ne.WorkspaceBusyError):
+        plan.execute(grad, indices, workspace=workspace)
+    with pytest.raises(ne.WorkspaceBusyError):
+        plan.execute(grad, indices, workspace=workspace)
+    workspace.release(held)
+    plan.execute(grad, indices, workspace=workspace)
+
+
 def test_results_beyond_memory_are_a_memory_error() -> None:
     with pytest.raises(MemoryError):
         ne.embedding_dense_backward(np.ones((4, 3), np.float32), np.arange(4), 10**13)

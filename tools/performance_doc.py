@@ -74,7 +74,8 @@ def _parts(figures: Figures, pictures: Mapping[str, str], notes: str | None) -> 
         commands.append("python benchmarks/cold_start.py --json results.json")
     if "bounds" in figures:
         commands.append("python benchmarks/bounds.py --json results.json")
-    commands.append("python tools/performance_doc.py results.json")
+    ending = "" if notes is None else " --notes benchmarks/NOTES.md"
+    commands.append(f"python tools/performance_doc.py results.json{ending}")
     install = "pip install -e '.[bench]'  # and the peers: torch, jax, tensorflow-cpu"
     yield "\n".join(
         ["<!-- not executed: a measurement of ten minutes -->", "```sh", install, *commands, "```"]
