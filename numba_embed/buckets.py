@@ -4,14 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CORE_ROWS = 4096
-"""Rows of a default core, and of a bucket: their uint32 frequencies fit a first-level cache."""
+from numba_embed.machine import cache_sizes
 
-DIRECT_ROWS = 2048
-"""Up to so many rows every row is its own bucket: one pass orders the positions completely."""
+MIN_ROWS, MAX_ROWS = 256, 1 << 16
+"""Bounds of `core_rows` and `most_buckets`, whatever the caches."""
 
-MAX_BUCKETS = 2048
-"""About the most buckets whose write positions stay in the cache while positions are sent."""
+
+def core_rows() -> int:
+    """Return the rows of a default core, and of a bucket: a power of two.
+
+    Their uint32 frequencies stay in a first-level cache (4096 rows in one of 32 KiB).
+    """
+    return _power(cache_sizes().resident // 4)
+
+
+def most_buckets() -> int:
+    """Return about how many buckets' int64 write positions stay in a first-level cache.
+
+    Up to so many rows every row is its own bucket: one pass orders the positions completely.
+    """
+    return _power(cache_sizes().resident // 8)
+
+
+def _power(size: int) -> int:
+    """Return the largest power of two up to ``size``, within the bounds."""
+    return 1 << (max(MIN_ROWS, min(MAX_ROWS, size)).bit_length() - 1)
+
 
 EXACT_ROWS = 1 << 50
 """Rows below this are sent to their buckets exactly; the kernels divide in float64."""
@@ -48,25 +66,25 @@ def cut_buckets(num_weights: int, core_num: int) -> Buckets:
     core, which owns the remainder, is cut by itself: V = 100 on 64 cores leaves it 37 rows.
     """
     target = 1
-    if num_weights > DIRECT_ROWS:
-        target = max(CORE_ROWS, -(-num_weights // MAX_BUCKETS))
-    core_rows = num_weights // core_num
+    if num_weights > most_buckets():
+        target = max(core_rows(), -(-num_weights // most_buckets()))
+    owned = num_weights // core_num
     if num_weights > EXACT_ROWS:
         # A row near a cut may be sent to the bucket beside its own. The order survives that, since
         # larger rows never go to smaller buckets and buckets so wide are sorted by comparing, as
         # long as all buckets are wide and no row lies so near to the end of the last one.
         count = -(-num_weights // target)
         width = -(-(num_weights + (num_weights >> 40)) // count)
-        return Buckets(core_rows, 0, 1, 1, 1, 0, width, count)
-    last_start = (core_num - 1) * core_rows
+        return Buckets(owned, 0, 1, 1, 1, 0, width, count)
+    last_start = (core_num - 1) * owned
     last_rows = num_weights - last_start
     slices = 1
-    if core_rows > target:
-        slices = -(-core_rows // target)
-        outer_rows, width = core_rows, -(-core_rows // slices)
+    if owned > target:
+        slices = -(-owned // target)
+        outer_rows, width = owned, -(-owned // slices)
     else:
-        outer_rows = width = core_rows * max(1, target // core_rows) if core_rows else 1
+        outer_rows = width = owned * max(1, target // owned) if owned else 1
     last_base = -(-last_start // outer_rows) * slices
     last_width = max(1, min(target, last_rows))
     count = last_base + -(-last_rows // last_width)
-    return Buckets(core_rows, last_start, outer_rows, slices, width, last_base, last_width, count)
+    return Buckets(owned, last_start, outer_rows, slices, width, last_base, last_width, count)

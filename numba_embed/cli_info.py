@@ -55,6 +55,7 @@ def collect() -> dict[str, str | int]:
     """Return what `numba-embed info` shows, by label. Starts Numba's thread pool."""
     from numba_embed import runtime
     from numba_embed._version import __version__
+    from numba_embed.machine import cache_sizes
     from numba_embed.warmup import cache_info
 
     cpu, features = _cpu()
@@ -72,6 +73,7 @@ def collect() -> dict[str, str | int]:
         "platform": platform.platform(),
         "CPU": cpu,
         "CPU features": ", ".join(features) or "none of interest",
+        "CPU caches": ", ".join(f"{size >> 10} KiB" for size in cache_sizes()),
         "CPU count": os.cpu_count() or 1,
         "threading layer": layer or "none: every call runs on one thread",
         "thread pool": runtime.pool_size(),

@@ -92,6 +92,8 @@ def execute(
     _set_operands(plan, call, grad, out, pointer)
     if zeroed or accumulate or plan.scale_grad_by_freq or report is not None:
         call[ZEROED], call[ACCUMULATE], call[COUNTING] = zeroed, accumulate, True
+    if zeroed:
+        call[STREAMING] = 0  # the system has just zeroed the pages: their lines lie in the caches
     if position_map is not None:
         call[MAP], call[PLAIN] = address_of(position_map), 0
     if position_weights is not None:

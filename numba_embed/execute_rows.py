@@ -13,7 +13,8 @@ from numba_embed.formats import Format
 from numba_embed.kernels.compact import HEAD_WORDS, count_rows, number_rows
 from numba_embed.kernels.layout import call_word
 from numba_embed.kernels.update import BUFFER, UPDATE, update_rows
-from numba_embed.plan import ALIGNMENT, STREAMING_BYTES, BackwardPlan
+from numba_embed.machine import cache_sizes
+from numba_embed.plan import ALIGNMENT, BackwardPlan
 from numba_embed.pool import current as current_pool
 from numba_embed.runtime import launch
 from numba_embed.workspace import RunReport
@@ -61,7 +62,7 @@ def execute_rows(
         record = plan._laid_out[0].copy()
         record["num_weights"] = num_rows
         call[PLAN] = address_of(record)
-        call[STREAMING] = values.nbytes >= STREAMING_BYTES
+        call[STREAMING] = values.nbytes >= cache_sizes().outgrown
         sum_counted(plan, grad, values, call)
     return rows, values
 

@@ -87,10 +87,10 @@ def _small_vocabulary_blocks(n: int, v: int, d: int) -> int:
     """Return how many partial tables pay, a power of two; below 2 for none.
 
     Zeroing and reducing a table costs V * D, filling it N * D / blocks: 4 V positions a block keep
-    the overhead small. The last bound is memory: tables and their counts take at most 12 N bytes
-    (the positions take 4 N of the 16 N allowed) and the 4 MiB of one thread.
+    the overhead small. The last bound is memory: tables and their counts take at most 8 N bytes
+    (indices that need a copy take the other half of the 16 N allowed) and the 4 MiB of one thread.
     """
     if n < max(8 * v, SMALL_STREAM) or not 0 < v * d <= SMALL_TABLE or d >= WIDE:
         return 0
-    blocks = min(BLOCKS, n // (4 * v), (12 * n + (1 << 22)) // (8 * v * (d + 1)))
+    blocks = min(BLOCKS, n // (4 * v), (8 * n + (1 << 22)) // (8 * v * (d + 1)))
     return 1 << (blocks.bit_length() - 1) if blocks else 0

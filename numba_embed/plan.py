@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from numba_embed.address import OBJECT_OFFSET
-from numba_embed.buckets import CORE_ROWS, cut_buckets
+from numba_embed.buckets import core_rows, cut_buckets
 from numba_embed.errors import EmbedValueError
 from numba_embed.formats import Format
 from numba_embed.kernels import layout as at
+from numba_embed.machine import cache_sizes
 from numba_embed.order import WIDE, SumOrder, sum_order
 from numba_embed.partition import CorePartition, partition_rows
 
@@ -34,9 +35,6 @@ MAX_COUNTERS = 1 << 19
 PIECES_PER_THREAD = 8
 """Row ranges per thread: enough to even out what a cost estimate misses."""
 
-STREAMING_BYTES = 16 << 20
-"""Outputs from this size on are written past the caches."""
-
 ZEROED_BYTES = 32 << 20
 """Fresh outputs from this size on come from the system, zeroed, page by page when first touched:
 rows that no index names are left alone. Smaller ones are recycled memory, to be written anyway."""
@@ -49,8 +47,8 @@ a huge page of 2 MiB costs as much as the faults of 130 small ones, of 512; and 
 AHEAD_BYTES = 4096
 """Bytes of gradient rows that are asked for ahead of their turn."""
 
-MAX_AHEAD = 16
-"""Most rows that are asked for ahead."""
+MIN_AHEAD, MAX_AHEAD = 4, 16
+"""Fewest and most rows that are asked for ahead."""
 
 THREAD_BYTES = 1 << 18
 """By default a thread is used for each so many bytes to be moved; less does not repay a launch."""
@@ -178,7 +176,7 @@ class BackwardPlan:
     @cached_property
     def streaming(self) -> bool:
         """Whether the result is written past the caches, if it is contiguous."""
-        return self.out_nbytes >= STREAMING_BYTES
+        return self.out_nbytes >= cache_sizes().outgrown
 
     @cached_property
     def few_pages(self) -> bool:
@@ -227,7 +225,7 @@ class BackwardPlan:
     @cached_property
     def conversion_offset(self) -> int:
         """Where in the workspace N eight-byte words are free for a copy of the indices."""
-        field = "tables" if self.order.by_position else "scattered"
+        field = "entries" if self.order.by_position else "scattered"
         return int(self._laid_out[0][field][0])
 
     @cached_property
@@ -268,16 +266,15 @@ def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:
     record.pieces = 1 if threads == 1 else min(PIECES_PER_THREAD * threads, max(1, v))
     record.column_slices = 1
     row_bytes = max(1, min(d, at.TILE) * plan.grad_format.itemsize)
-    record.ahead = max(1, min(MAX_AHEAD, AHEAD_BYTES // row_bytes))
+    record.ahead = max(MIN_AHEAD, min(MAX_AHEAD, AHEAD_BYTES // row_bytes))
 
     layout = _Layout()
     buckets = cut_buckets(v, plan.core_num)
     record.core_rows, record.last_start = buckets.core_rows, buckets.last_start
     counters = 0
     if order.by_position:
-        record.entries = layout.take(n * plan.row_like.itemsize)
-        # Before the tables are filled, their place serves for a converted copy of the indices.
-        record.tables = layout.take(max(n * WORD, order.blocks * v * d * WORD))
+        record.entries = layout.take(n * WORD)  # converted indices
+        record.tables = layout.take(order.blocks * v * d * WORD)
         record.table_counts = layout.take(order.blocks * v * WORD)
     else:
         record.outer_rows, record.slices = buckets.outer_rows, buckets.slices
@@ -304,8 +301,8 @@ def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:
 
 
 def default_core_num(num_weights: int) -> int:
-    """Return the number of cores whose frequency buffers fit the cache (CORE_ROWS rows each)."""
-    return max(1, -(-num_weights // CORE_ROWS))
+    """Return the number of cores whose frequency buffers fit the cache."""
+    return max(1, -(-num_weights // core_rows()))
 
 
 def worthwhile_threads(n: int, v: int, d: int, grad: Format, out: Format, available: int) -> int:

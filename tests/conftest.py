@@ -52,6 +52,9 @@ if "NUMBA_CACHE_DIR" not in os.environ:
     assert "numba" not in sys.modules, "numba has read its settings already"
     os.environ["NUMBA_CACHE_DIR"] = str(_cache_dir())
 
+# Thresholds that follow the machine's caches lie where the tests look for them.
+os.environ["NUMBA_EMBED_CACHE_SIZES"] = "32K,512K,32M"
+
 # Workers share the cores, and so do the processes that tests start: who waits should sleep.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

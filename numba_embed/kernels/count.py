@@ -16,7 +16,7 @@ from numba.extending import overload as _overload
 
 from numba_embed.kernels import layout as at
 from numba_embed.kernels import memory
-from numba_embed.kernels.memory import array_at, itemsize, take_ticket
+from numba_embed.kernels.memory import array_at, take_ticket
 from numba_embed.kernels.phases import RUN, STOP, Kernel, Phase
 from numba_embed.kernels.sort import order_bucket
 from numba_embed.runtime import JIT_OPTIONS, cached, jit_inline
@@ -109,25 +109,6 @@ def bucket_rows(bucket: int, plan: Any) -> tuple[int, int]:
 
 
 @jit_inline
-def rows_without_branches(
-    index_like: Any, row_like: Any, call: Any, plan: Any, first: int, end: int
-) -> bool:
-    """Store a chunk as rows, in a loop that LLVM makes vectors of; False if any index is bad."""
-    size = end - first
-    indices = array_at(call.indices + first * itemsize(index_like), size, index_like)
-    rows = array_at(call.workspace + plan.entries + first * itemsize(row_like), size, row_like)
-    num_weights, padding = plan.num_weights, plan.padding
-    none = ~row_like
-    least = np.int64(0)
-    for place in range(indices.size):
-        row = as_row(indices[place], num_weights)
-        least = min(least, np.int64(row))
-        rows[place] = none if row < 0 or row == padding else row
-    allowed = OUT_OF_RANGE if plan.dropping != 0 else 0
-    return least >= allowed
-
-
-@jit_inline
 def check_chunk(thread: int, call_address: int, index_like: Any, row_like: Any) -> None:
     """Check one thread's chunk of the indices, store it as rows and count look-ups per bucket.
 
@@ -150,8 +131,6 @@ def check_chunk(thread: int, call_address: int, index_like: Any, row_like: Any) 
     bad = memory.words(call.workspace + plan.bad, plan.threads)
     bad[thread] = NONE_BAD
     first, end = memory.chunk(thread, plan.threads, size)
-    if buckets == 0 and rows_without_branches(index_like, row_like, call, plan, first, end):
-        return
     for position in range(first, end):
         row = as_row(indices[position], num_weights)
         if row < 0:
@@ -163,9 +142,7 @@ def check_chunk(thread: int, call_address: int, index_like: Any, row_like: Any) 
             rows[position] = none
         else:
             rows[position] = row
-            # None only if the caller changed the indices since the loop above: stay inside even so.
-            if buckets > 0:
-                counts[bucket_of(row, mapping)] += 1
+            counts[bucket_of(row, mapping)] += 1
 
 
 @jit_inline
@@ -173,8 +150,8 @@ def note_bad(call: Any, plan: Any) -> None:
     """Note in the call the first bad position of all chunks, or NONE_BAD."""
     bad = memory.words(call.workspace + plan.bad, plan.threads)
     call.bad = NONE_BAD
-    for thread in range(plan.threads - 1, -1, -1):
-        if bad[thread] != NONE_BAD:
+    for thread in range(plan.threads):
+        if bad[thread] != NONE_BAD and (call.bad == NONE_BAD or bad[thread] < call.bad):
             call.bad = bad[thread]
 
 
@@ -268,10 +245,8 @@ def order_buckets(thread: int, call_address: int) -> None:
         group = take_ticket(call.workspace + plan.tickets)
 
 
-CHECK = Phase(check_chunk, ("index", "row"))
-
 COUNT = (
-    CHECK,
+    Phase(check_chunk, ("index", "row")),
     Phase(scatter_chunk, ("row",), before=prefix_buckets),
     Phase(order_buckets),
 )

@@ -46,7 +46,7 @@ PLAN = np.dtype(
         "column_slices",  # column ranges, so that threads share wide rows
         "max_hot",  # 0: cut rows are summed within the thread that owns them
         # Offsets into the workspace, in bytes from its aligned start.
-        "entries",  # uint64 (N,): ordered entries; before that the checked rows, of the row type
+        "entries",  # uint64 (N,): ordered entries; before that checked rows; or converted indices
         "scattered",  # uint64 (N,): entries by bucket; before that converted indices
         "histogram",  # int64 (threads, buckets)
         "bucket_start",  # int64 (buckets + 1,)

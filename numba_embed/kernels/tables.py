@@ -13,7 +13,7 @@ import numpy as np
 
 from numba_embed.kernels import elements, memory
 from numba_embed.kernels import layout as at
-from numba_embed.kernels.count import CHECK, stop_if_bad
+from numba_embed.kernels.count import NONE_BAD, NOT_AN_INTEGER, as_row, stop_if_bad
 from numba_embed.kernels.memory import array_at, take_ticket
 from numba_embed.kernels.phases import Kernel, Phase
 from numba_embed.kernels.rows import add_row, divide_row, load_number
@@ -25,66 +25,100 @@ how many bytes: the gradient that passes pushes much of a table out of the secon
 
 
 @jit_inline
-def fill_tables(thread: int, call_address: int, grad_like: Any, row_like: Any) -> None:
-    """Sum blocks of positions into their tables, taking each block by ticket."""
+def fill_tables(thread: int, call_address: int, index_like: Any, grad_like: Any) -> None:
+    """Check blocks of positions and sum them into their tables, taking each block by ticket.
+
+    Writes the thread's entry of ``bad``: its first bad position, or NONE_BAD. Blocks are taken in
+    ascending order, so the least of all threads' is the first bad position of the stream.
+    """
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
     size, num_weights, length = plan.num_positions, plan.num_weights, plan.block_length
-    rows = array_at(call.workspace + plan.entries, size, row_like)
     table_bytes = num_weights * plan.columns * 8
     buffer = call.workspace + plan.private + thread * plan.private_stride + at.SOURCE
-    none = ~row_like
+    bad = memory.words(call.workspace + plan.bad, plan.threads)
+    bad[thread] = NONE_BAD
     block = take_ticket(call.workspace + plan.tickets)
-    while block < plan.blocks:
+    while block < plan.blocks and bad[thread] == NONE_BAD:
         table = call.workspace + plan.tables + block * table_bytes
         memory.clear_bytes(table, table_bytes)
         first, end = min(block * length, size), min((block + 1) * length, size)
         if call.counting != 0:
-            counts_address = call.workspace + plan.table_counts + block * num_weights * 8
-            memory.clear_bytes(counts_address, num_weights * 8)
-            counts = memory.words(counts_address, num_weights)
-            for position in range(first, end):
-                if rows[position] != none:
-                    counts[rows[position]] += 1
-        fill_table(grad_like, row_like, call, plan, first, end, table, buffer)
+            count_block(index_like, call, plan, first, end, block)
+        bad[thread] = fill_table(index_like, grad_like, call, plan, first, end, table, buffer)
         block = take_ticket(call.workspace + plan.tickets)
 
 
 @jit_inline
+def count_block(like: Any, call: Any, plan: Any, first: int, end: int, block: int) -> None:
+    """Count the look-ups of each row in the positions ``[first, end)``."""
+    indices, num_weights = array_at(call.indices, end, like), plan.num_weights
+    counts_address = call.workspace + plan.table_counts + block * num_weights * 8
+    memory.clear_bytes(counts_address, num_weights * 8)
+    counts = memory.words(counts_address, num_weights)
+    for position in range(first, end):
+        row = as_row(indices[position], num_weights)
+        if row >= 0 and row != plan.padding:
+            counts[row] += 1
+
+
+@jit_inline
 def fill_table(
-    like: Any, row_like: Any, call: Any, plan: Any, first: int, end: int, table: int, buffer: int
-) -> None:
-    """Add the gradient rows of the positions ``[first, end)`` to a table, in stream order."""
-    rows = array_at(call.workspace + plan.entries, end, row_like)
-    none = ~row_like
+    index_like: Any, like: Any, call: Any, plan: Any, first: int, end: int, table: int, buffer: int
+) -> int:
+    """Add the gradient rows of the positions ``[first, end)`` to a table, in stream order.
+
+    Returns the first position whose index is bad, where it stops, or NONE_BAD.
+    """
+    indices = array_at(call.indices, end, index_like)
+    num_weights, padding, dropping = plan.num_weights, plan.padding, plan.dropping != 0
     base, stride, columns = call.grad, call.grad_strides[0], plan.columns
     plain = call.plain != 0
-    ahead, ask = plan.ahead * stride, min(columns * 8, ASK)
     if plain and columns == 1:
-        sums = array_at(table, plan.num_weights, np.float64(0))
-        for position in range(first, end):
-            soon = np.int64(rows[min(position + SOON_OF_ONE, end - 1)])
-            memory.prefetch(table + soon * 8, 8)
-            if rows[position] != none:
-                sums[rows[position]] += load_number(like, base + position * stride)
-    elif plain:
-        for position in range(first, end):
-            if rows[position] != none:
-                total = table + np.int64(rows[position]) * columns * 8
+        return fill_column(index_like, like, call, plan, first, end, table)
+    ahead, ask = plan.ahead * stride, min(columns * 8, ASK)
+    for position in range(first, end):
+        row = as_row(indices[position], num_weights)
+        if row < 0:
+            if row == NOT_AN_INTEGER or not dropping:
+                return position
+        elif row != padding:
+            total = table + row * columns * 8
+            if plain:
+                soon = as_row(indices[min(position + SOON, end - 1)], num_weights)
+                memory.prefetch(table + soon * columns * 8, ask)  # harmless where that one is bad
                 source = base + position * stride
-                soon = rows[min(position + SOON, end - 1)]
-                if soon != none:
-                    memory.prefetch(table + np.int64(soon) * columns * 8, ask)
                 add_row(like, total, source, source + ahead, columns)
-    else:
-        for position in range(first, end):
-            if rows[position] != none:
-                total = table + np.int64(rows[position]) * columns * 8
+            else:
                 for column in range(0, columns, at.TILE):
                     elements.add_position(
                         like, call, position, column, min(at.TILE, columns - column),
                         total + column * 8, buffer, False,
                     )  # fmt: skip
+    return np.int64(NONE_BAD)
+
+
+@jit_inline
+def fill_column(
+    index_like: Any, like: Any, call: Any, plan: Any, first: int, end: int, table: int
+) -> int:
+    """`fill_table` for a contiguous gradient of one column: a loop as short as can be."""
+    indices = array_at(call.indices, end + SOON_OF_ONE, index_like)
+    num_weights, padding, dropping = plan.num_weights, plan.padding, plan.dropping != 0
+    base, stride = call.grad, call.grad_strides[0]
+    sums = array_at(table, num_weights, np.float64(0))
+    quiet_end = min(end, plan.num_positions - SOON_OF_ONE)  # further on nothing is asked for
+    for position in range(first, end):
+        row = as_row(indices[position], num_weights)
+        if position < quiet_end:
+            soon = as_row(indices[position + SOON_OF_ONE], num_weights)
+            memory.prefetch(table + soon * 8, 8)
+        if row < 0:
+            if row == NOT_AN_INTEGER or not dropping:
+                return position
+        elif row != padding:
+            sums[np.uint64(row)] += load_number(like, base + position * stride)
+    return np.int64(NONE_BAD)
 
 
 @jit_inline
@@ -154,8 +188,7 @@ def write_rows(
 
 
 tables = Kernel(
-    CHECK,
-    Phase(fill_tables, ("grad", "row"), before=stop_if_bad),
-    Phase(reduce_tables, ("out",)),
+    Phase(fill_tables, ("index", "grad")),
+    Phase(reduce_tables, ("out",), before=stop_if_bad),
 )
-"""Check the indices, sum the gradient by row through partial tables, and write out."""
+"""Check the indices and sum the gradient by row into partial tables; add those, and write out."""
