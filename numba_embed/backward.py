@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from numba_embed import validation as check
-from numba_embed.dense_plan import MOST_PLANS, Plan, plan_within, planned
+from numba_embed.dense_plan import MOST_PLANS, plan_within, planned
+from numba_embed.pool import current as current_pool
 from numba_embed.runtime import available_threads
 
-_usual_plans: dict[Any, Plan] = {}
-"""Plans of calls that pass shapes, dtypes and sizes alone, one thread each."""
+_small_calls: dict[Any, Any] = {}
+"""What runs small calls that pass plain arrays alone: see `numba_embed.small`."""
 
 
 def embedding_dense_backward(
@@ -96,22 +97,23 @@ def embedding_dense_backward(
            [4., 5., 6.],
            [0., 0., 0.]], dtype=float32)
     """
-    grad_array, index_array = check.as_array("grad", grad), check.as_array("indices", indices)
     usual = None
     if (
         type(grad) is type(indices) is np.ndarray
         and out is padding_idx is core_num is num_threads is block_rows is None
-        and scale_grad_by_freq is False
+        and scale_grad_by_freq is accumulate is False
         and type(num_weights) is int
         and type(on_invalid) is str
         and on_invalid == "raise"
+        and current_pool() is None
     ):
         # Hashing all arguments with their types takes longer than a small sum.
         usual = (grad.shape, grad.dtype, indices.shape, indices.dtype, num_weights)
-        plan = _usual_plans.get(usual)
-        if plan is not None:
-            return plan._run(grad_array, index_array, None, accumulate, None, None)
-    elif block_rows is not None or any(isinstance(x, np.memmap) for x in (grad, indices, out)):
+        small = _small_calls.get(usual)
+        if small is not None and (result := small(grad, indices)) is not None:
+            return result
+    grad_array, index_array = check.as_array("grad", grad), check.as_array("indices", indices)
+    if block_rows is not None or any(isinstance(x, np.memmap) for x in (grad, indices, out)):
         larger = import_module("numba_embed.larger")
         if block_rows is not None or larger.prefers_streaming(grad_array):
             return larger.stream_backward(
@@ -142,6 +144,9 @@ def embedding_dense_backward(
     )
     if plan.threads > 1 and num_threads is None:
         plan = plan_within(plan, available_threads())
-    elif usual is not None and len(_usual_plans) < MOST_PLANS:
-        _usual_plans[usual] = plan  # of one thread, whatever the pool's mask says
-    return plan._run(grad_array, index_array, out, accumulate, None, None)
+    result = plan._run(grad_array, index_array, out, accumulate, None, None)
+    if usual is not None and plan.threads == 1 and len(_small_calls) < MOST_PLANS:
+        small_call = import_module("numba_embed.small").SmallCall
+        if small_call.suits(plan, grad.dtype, indices.dtype):
+            _small_calls[usual] = small_call(plan, indices.dtype)
+    return result

@@ -14,7 +14,7 @@ from numba_embed.fresh import fresh_output
 from numba_embed.kernels.count import NONE_BAD, count, count_per_core
 from numba_embed.kernels.gather import gather, gather_hot, sum_ordered, sum_ordered_hot
 from numba_embed.kernels.layout import CALL, call_word
-from numba_embed.kernels.phases import run_phases
+from numba_embed.kernels.phases import Program, run_phases
 from numba_embed.kernels.tables import tables
 from numba_embed.plan import ALIGNMENT, BackwardPlan
 from numba_embed.runtime import launch
@@ -47,7 +47,7 @@ _KERNELS = {
 """What to launch for a part of a run, by the plan's algorithm."""
 
 _NO_INDEX = np.int64(0)
-_INDEX_LIKE: dict[np.dtype[Any], np.generic] = {
+INDEX_LIKE: dict[np.dtype[Any], np.generic] = {
     np.dtype(np.int32): np.int32(0),
     np.dtype(np.int64): np.int64(0),
     # An unsigned index above 2**63 - 1 reads as a negative one, which is out of range as well.
@@ -83,7 +83,7 @@ def execute(
     EmbedIndexError, EmbedValueError
         For the first bad index in C order.
     """
-    spare = _spare(plan) if scratch is None else _Spare.of(plan, scratch)
+    spare = _spare(plan) if scratch is None else Spare.of(plan, scratch)
     call, address, memory = spare
     index_like, source = _index_operand(plan, indices, memory)
     call[INDICES] = pointer(source)
@@ -122,7 +122,7 @@ def counted(
     EmbedIndexError, EmbedValueError
         For the first bad index in C order.
     """
-    call, address, _ = _Spare.of(plan, scratch)
+    call, address, _ = Spare.of(plan, scratch)
     index_like, source = _index_operand(plan, indices, scratch)
     call[OBJECTS], call[INDICES] = 0, address_of(source)
     _run(plan, "count", address, index_like)
@@ -154,7 +154,7 @@ def _set_operands(
         call[STREAMING] = 0  # elements that straddle lines cannot be gathered to whole lines
 
 
-class _Spare(NamedTuple):
+class Spare(NamedTuple):
     """A call record, its address, and the scratch memory that it works in."""
 
     call: npt.NDArray[np.int64]
@@ -162,7 +162,7 @@ class _Spare(NamedTuple):
     scratch: npt.NDArray[np.uint8]
 
     @classmethod
-    def of(cls, plan: BackwardPlan, scratch: npt.NDArray[np.uint8]) -> _Spare:
+    def of(cls, plan: BackwardPlan, scratch: npt.NDArray[np.uint8]) -> Spare:
         """Return a fresh record with this memory."""
         call = plan.call_template.copy()
         start = address_of(scratch)
@@ -170,12 +170,12 @@ class _Spare(NamedTuple):
         return cls(call, address_of(call), scratch)
 
 
-def _spare(plan: BackwardPlan) -> _Spare:
+def _spare(plan: BackwardPlan) -> Spare:
     """Return record and memory of an earlier run that has ended, or fresh ones."""
     try:
-        spare: _Spare = plan.spares.pop()
+        spare: Spare = plan.spares.pop()
     except IndexError:
-        return _Spare.of(plan, np.empty(plan.workspace_nbytes, np.uint8))
+        return Spare.of(plan, np.empty(plan.workspace_nbytes, np.uint8))
     start = spare.call[WORKSPACE]
     spare.call[:] = plan.call_template
     spare.call[WORKSPACE] = start
@@ -183,7 +183,13 @@ def _spare(plan: BackwardPlan) -> _Spare:
 
 
 def _run(plan: BackwardPlan, part: str, address: int, index_like: Any = _NO_INDEX) -> None:
-    """Launch the phases of a run, or of a part of it; compiled ones are kept with the plan."""
+    """Launch the phases of a run, or of a part of it."""
+    program = program_of(plan, part, index_like)
+    launch(run_phases, plan.threads, program.address, program.phases, plan.threads, address)
+
+
+def program_of(plan: BackwardPlan, part: str, index_like: Any) -> Program:
+    """Return the phases of a part of a run, compiled for its formats and kept with the plan."""
     programs = plan.programs
     key = part, type(index_like)
     program = programs.get(key)
@@ -191,7 +197,8 @@ def _run(plan: BackwardPlan, part: str, address: int, index_like: Any = _NO_INDE
         row, grad, out = plan.row_like, plan.grad_format.like, plan.out_format.like
         likes = {"index": index_like, "row": row, "grad": grad, "out": out}
         program = programs[key] = _KERNELS[part, _algorithm(plan)].program(likes)
-    launch(run_phases, plan.threads, program.address, program.phases, plan.threads, address)
+    found: Program = program
+    return found
 
 
 def _algorithm(plan: BackwardPlan) -> str:
@@ -205,22 +212,22 @@ def _index_operand(
 
     Other dtypes, byte orders and strides are copied as eight-byte words into the workspace.
     """
-    like = _INDEX_LIKE.get(indices.dtype)
+    like = INDEX_LIKE.get(indices.dtype)
     if like is not None and indices.flags.c_contiguous and indices.flags.aligned:
         return like, indices
     word = _word_dtype(indices.dtype)
     offset = plan.conversion_offset + -address_of(scratch) % ALIGNMENT
     copy = scratch[offset : offset + indices.size * word.itemsize].view(word)
     copy.reshape(indices.shape)[...] = indices
-    return _INDEX_LIKE[word], copy
+    return INDEX_LIKE[word], copy
 
 
 def index_words(indices: Array) -> tuple[np.generic, Array]:
     """Return the kernels' element type and a contiguous native array of it, copied if need be."""
-    like = _INDEX_LIKE.get(indices.dtype)
+    like = INDEX_LIKE.get(indices.dtype)
     if like is None:
         indices = indices.astype(_word_dtype(indices.dtype))
-        like = _INDEX_LIKE[indices.dtype]
+        like = INDEX_LIKE[indices.dtype]
     return like, np.ascontiguousarray(indices)
 
 
