@@ -34,7 +34,7 @@ def project() -> dict[str, Any]:
 
 def sessions() -> set[str]:
     """Return the names of the nox file's sessions, without starting nox."""
-    return set(re.findall(r"^@nox\.session.*\ndef (\w+)", text("noxfile.py"), re.MULTILINE))
+    return set(re.findall(r"^@nox\.session.*\n(?:@.*\n)*def (\w+)", text("noxfile.py"), re.MULTILINE))
 
 
 class TestVersion:
