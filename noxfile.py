@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import nox
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_existing_virtualenvs = True
-nox.options.sessions = ["lint", "types", "docs", "tests", "build"]
+nox.options.sessions = ["lint", "types", "docs", "tests", "install"]
 
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
 
@@ -31,8 +32,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(python=PYTHONS)
 def lowest(session: nox.Session) -> None:
     """Run the suite with the oldest numba and numpy that the package admits."""
-    numba, numpy = LOWEST[str(session.python)]
-    session.install("-e", ".[test]", f"numba=={numba}", f"numpy=={numpy}")
+    session.install("-e", ".[test]", *_lowest(session))
     session.run("pytest", *session.posargs)
 
 
@@ -73,15 +73,32 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session(python=PYTHONS)
-def build(session: nox.Session) -> None:
-    """Build sdist and wheel from it, install the wheel alone, and try it."""
-    dist = Path(session.create_tmp())
-    for old in dist.glob("numba_embed-*"):
-        old.unlink()
+def archives(session: nox.Session) -> None:
+    """Build the sdist, and the wheel from it."""
+    folder = _archives(session)
+    shutil.rmtree(folder, ignore_errors=True)
     session.install("build")
-    session.run("python", "-m", "build", "--outdir", str(dist), silent=True)
-    session.install("--force-reinstall", *map(str, dist.glob("*.whl")))
+    session.run("python", "-m", "build", "--outdir", str(folder), silent=True)
+
+
+@nox.session(python=PYTHONS, reuse_venv=False, requires=["archives-{python}"])
+@nox.parametrize("versions", ["newest", "lowest"])
+@nox.parametrize("archive", ["wheel", "sdist"])
+def install(session: nox.Session, archive: str, versions: str) -> None:
+    """Install an archive, alone in a fresh environment, and try it."""
+    (path,) = _archives(session).glob({"wheel": "*.whl", "sdist": "*.tar.gz"}[archive])
+    session.install(str(path), *(_lowest(session) if versions == "lowest" else []))
+    session.run("python", "-m", "pip", "list")
     session.run("python", "tools/smoke.py")
+
+
+def _archives(session: nox.Session) -> Path:
+    return session.cache_dir / f"archives-{session.python}"
+
+
+def _lowest(session: nox.Session) -> list[str]:
+    numba, numpy = LOWEST[str(session.python)]
+    return [f"numba=={numba}", f"numpy=={numpy}"]
 
 
 def _pinned(tool: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from numba_embed.backward import embedding_dense_backward
 from numba_embed.errors import EmbedError, EmbedTypeError, EmbedValueError
 from numba_embed.plan import THREAD_BYTES
 from numba_embed.runtime import threads_for
+from numba_embed.scalars import shown
 from numba_embed.streamed import RowStream, write_sums
 
 Array = npt.NDArray[Any]
@@ -97,15 +98,15 @@ def embedding_dense_backward_chunks(
     check.checked_core_num(core_num)
     threads = check.checked_num_threads(num_threads)
     if progress is not None and not callable(progress):
-        raise EmbedTypeError(f"progress must be callable or None, got {progress!r}")
+        raise EmbedTypeError(f"progress must be callable or None, got {shown(progress)}")
+    stream, total = _iterated(batches)
     sums = None if accumulator is None else _checked_accumulator(accumulator, rows)
     target = None if out is None else _checked_target(out, rows, sums)
 
     counts = np.zeros(rows, np.int64) if scale else None
     dtype: np.dtype[Any] | None = None if target is None else target.dtype
     done = positions = 0
-    total = operator.length_hint(batches, -1)
-    for batch in batches:
+    for batch in stream:
         try:
             grad, indices = _pair(batch)
             check.checked_format("grad", grad.dtype)
@@ -134,7 +135,7 @@ def embedding_dense_backward_chunks(
         dtype = grad.dtype.newbyteorder("=") if dtype is None else dtype
         done, positions = done + 1, positions + indices.size
         if progress is not None:
-            progress(ChunkProgress(done, positions, total if total >= 0 else None))
+            progress(ChunkProgress(done, positions, total))
 
     if dtype is None:
         raise EmbedValueError("batches must not be empty, or out must be given")
@@ -151,11 +152,26 @@ def embedding_dense_backward_chunks(
     return target if out is None else out
 
 
+def _iterated(batches: Any) -> tuple[Iterator[Any], int | None]:
+    """Return an iterator over the batches, and their number where the iterable knows it."""
+    try:
+        stream = iter(batches)
+    except Exception as error:  # a foreign __iter__ may raise anything
+        raise EmbedTypeError(
+            f"batches must be an iterable of pairs (grad, indices), got {shown(batches)}"
+        ) from error
+    try:
+        total = operator.length_hint(batches, -1)
+    except Exception:  # so may a foreign __len__, and nothing depends on it
+        total = -1
+    return stream, total if total >= 0 else None
+
+
 def _pair(batch: Any) -> tuple[Array, Array]:
     """Return a batch's operands as arrays; a mapped one stays one."""
     try:
         grad, indices = batch
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # a foreign __iter__ may raise anything
         raise EmbedTypeError(
             f"batches must give pairs (grad, indices), got {type(batch).__name__}"
         ) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 import threading
@@ -15,15 +16,13 @@ from _thread import interrupt_main
 from collections.abc import Sequence
 from typing import NoReturn
 
+from numba_embed.__main__ import INTERRUPTED
 from numba_embed._version import __version__
 from numba_embed.cli_support import CliError
 from numba_embed.errors import EmbedError
 
 COMMANDS = ("demo", "cli_simulate", "cli_bench", "cli_info", "cli_warmup")
 """Modules, in the order of the help."""
-
-INTERRUPTED = 130
-"""What a shell reports for a process ended by Ctrl-C: 128 + SIGINT."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -62,6 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         and missing extras; 130 after Ctrl-C.
     """
     command = "numba-embed"
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A file name, or a word of the text, may hold what the terminal's encoding cannot say.
+        sys.stdout.reconfigure(errors="backslashreplace")
     usual_hook, sys.unraisablehook = sys.unraisablehook, _interrupt_again
     try:
         args = build_parser().parse_args(argv)
@@ -73,14 +75,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{command}: interrupted", file=sys.stderr, flush=True)
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has left; nothing that is still buffered can reach anyone.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # whoever read it has left
         return 1
     except (CliError, EmbedError) as error:
         print(f"{command}: error: {error}", file=sys.stderr)
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
         print(f"{command}: error: {where}{error.strerror or error}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
     except MemoryError as error:
         print(f"{command}: error: not enough memory. {error}", file=sys.stderr)
     finally:
@@ -88,13 +93,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 2
 
 
-def entry() -> NoReturn:
-    """Run the process's command and end the process."""
-    code = main()
-    if code == INTERRUPTED:
-        # The compiler's orderly end takes a second, and nothing is left for it to save.
-        os._exit(code)
-    sys.exit(code)
+def _drop_output() -> None:
+    """Let what is still buffered for standard output go nowhere: flushing it would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:

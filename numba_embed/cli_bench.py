@@ -13,6 +13,7 @@ from numba_embed.cli_support import (
     CliError,
     check_picture,
     check_target,
+    file_name,
     import_extra,
     integer,
     write_picture,
@@ -55,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--json",
-        type=Path,
+        type=file_name,
         nargs="?",
         const=STANDARD_OUTPUT,
         metavar="FILE",
@@ -63,7 +64,7 @@ def add_parser(subparsers: Any) -> None:
         "when no file is named",
     )
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE.png", help="draw the ratios there (or .pdf, .svg)"
+        "--plot", type=file_name, metavar="FILE.png", help="draw the ratios there (or .pdf, .svg)"
     )
     parser.set_defaults(run=run)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
 from numba_embed.cli_report import print_simulation, print_sweep
@@ -16,6 +17,7 @@ from numba_embed.cli_support import (
     CliError,
     check_picture,
     check_target,
+    file_name,
     import_extra,
     integer,
     whole_file,
@@ -46,7 +48,9 @@ def add_parser(subparsers: Any) -> None:
     )
     add = parser.add_argument
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--indices", type=Path, metavar="FILE.npy", help="look-ups to simulate")
+    source.add_argument(
+        "--indices", type=file_name, metavar="FILE.npy", help="look-ups to simulate"
+    )
     source.add_argument(
         "--zipf", type=float, metavar="X", help="draw row r in proportion to (r + 1) ** -X"
     )
@@ -116,8 +120,8 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="divide by frequencies: needs their buffer, so the limit on columns applies",
     )
-    add("--json", type=Path, metavar="FILE", help="write all figures there")
-    add("--plot", type=Path, metavar="FILE.png", help="write a picture there (or .pdf, .svg)")
+    add("--json", type=file_name, metavar="FILE", help="write all figures there")
+    add("--plot", type=file_name, metavar="FILE.png", help="write a picture there (or .pdf, .svg)")
     parser.set_defaults(run=run)
 
 
@@ -200,16 +204,32 @@ def plotted_cores(cores: int) -> list[int]:
 def _look_ups(args: argparse.Namespace) -> NDArray[Any]:
     if args.zipf is not None:
         return zipf_indices(args.zipf, args.count, args.num_weights, args.seed)
+    return read_array(args.indices)
+
+
+def read_array(path: Path) -> NDArray[Any]:
+    """Return the array of an .npy file, mapped into memory.
+
+    Raises
+    ------
+    CliError
+        The file cannot be read, or holds something else.
+    """
     try:
+        with open(path, "rb") as file:
+            start = file.read(len(MAGIC_PREFIX))
+        if start != MAGIC_PREFIX:
+            # NumPy would take it for a pickle, or for an archive of several arrays.
+            raise CliError(f"{path} is no .npy file")
         try:
-            found = np.load(args.indices, mmap_mode="r", allow_pickle=False)
+            found: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         except ValueError:  # an array of size 0 cannot be mapped
-            found = np.load(args.indices, allow_pickle=False)
+            found = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise CliError(f"cannot read {path}: {error.strerror or error}") from None
     except (ValueError, EOFError) as error:
-        raise CliError(f"{args.indices} is no .npy file of numbers: {error}") from None
-    if not isinstance(found, np.ndarray):
-        found.close()
-        raise CliError(f"{args.indices} holds several arrays, expected an .npy file of one")
+        reason = str(error).partition("\n")[0]
+        raise CliError(f"{path} is no .npy file of numbers: {reason}") from None
     return found
 
 

@@ -6,9 +6,8 @@ import argparse
 import importlib
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -47,10 +46,23 @@ def integer(low: int, high: int | None = None) -> Callable[[str], int]:
         except ValueError:
             value = low - 1
         if value < low or (high is not None and value > high):
-            raise argparse.ArgumentTypeError(f"expected an integer {span}, got {text!r}")
+            raise argparse.ArgumentTypeError(f"expected an integer {span}, got {_shown(text)}")
         return value
 
     return parse
+
+
+def _shown(text: str) -> str:
+    from numba_embed.scalars import shown  # brings NumPy, which a command imports when it runs
+
+    return shown(text)
+
+
+def file_name(text: str) -> Path:
+    """Parse the name of a file; an argparse type. An empty one would name the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("expected the name of a file, got ''")
+    return Path(text)
 
 
 def positive(text: str) -> float:
@@ -60,7 +72,7 @@ def positive(text: str) -> float:
     except ValueError:
         value = math.nan
     if not (0 < value < math.inf):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {_shown(text)}")
     return value
 
 
@@ -70,15 +82,41 @@ def check_target(path: Path) -> None:
     Raises
     ------
     CliError
-        The path is no regular file, or its folder is missing or not writable.
+        The path is no regular file, or its folder is missing or refuses a new file.
     """
     folder = Path(os.path.realpath(path)).parent
     if path.exists() and not path.is_file():
         raise CliError(f"cannot write {path}: it exists and is no regular file")
     if not folder.is_dir():
         raise CliError(f"cannot write {path}: the folder {folder} does not exist")
-    if not os.access(folder, os.W_OK):
-        raise CliError(f"cannot write {path}: the folder {folder} is not writable")
+    # Permissions do not tell: a file system may be read-only, or refuse for other reasons.
+    with temporary_beside(path):
+        pass
+
+
+@contextmanager
+def temporary_beside(path: Path) -> Iterator[tuple[BinaryIO, str]]:
+    """Give a new file in the folder of ``path``, and its name; in the end it is gone or renamed.
+
+    Raises
+    ------
+    CliError
+        The folder refuses it.
+    """
+    # Named before it exists, and not by `tempfile`: an interrupt must not leave it without a name.
+    name = os.path.join(
+        os.path.dirname(os.path.realpath(path)), f".numba-embed-{os.urandom(8).hex()}.tmp"
+    )
+    try:
+        try:
+            file = open(name, "xb")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise CliError(f"cannot write {path}: {error.strerror}") from None
+        with file:
+            yield file, name
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name)
 
 
 @contextmanager
@@ -87,22 +125,19 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
     The bytes go to a temporary file beside the target, which takes the target's name when the
     block ends, and is removed when the block raises (Ctrl-C included).
+
+    Raises
+    ------
+    CliError
+        The folder refuses the file, or the disk its bytes.
     """
-    target = os.path.realpath(path)
-    handle, temporary = tempfile.mkstemp(
-        dir=os.path.dirname(target), prefix=f".{os.path.basename(target)}.", suffix=".tmp"
-    )
-    try:
-        with os.fdopen(handle, "wb") as file:
+    with temporary_beside(path) as (file, name):
+        try:
             yield file
-        # mkstemp's files are for their owner alone; this one gets what open() would have given.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+            file.close()
+            os.replace(name, os.path.realpath(path))
+        except OSError as error:
+            raise CliError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def check_picture(path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections import deque
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from numba_embed.cli_support import (
     CliError,
     check_target,
+    file_name,
     import_extra,
     integer,
     positive,
@@ -26,6 +26,9 @@ DEFAULT_WORDS = 2_000_000
 """Of the standard library: as much as the default run has time for."""
 
 FULL_BATCH = 8192
+
+MOST_PAIRS = 2**48
+"""Beyond every memory, and within the number of positions that a plan can have."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -44,6 +47,7 @@ def add_parser(subparsers: Any) -> None:
     add(
         "--text",
         nargs="+",
+        type=file_name,
         metavar="PATH",
         help="text files, or folders of them (default: the standard library)",
     )
@@ -70,7 +74,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add(
         "--batch",
-        type=integer(1),
+        type=integer(1, MOST_PAIRS),
         metavar="N",
         help=f"pairs of words per step (default: {FULL_BATCH}, less for a short text)",
     )
@@ -91,7 +95,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="WORD",
         help="show the neighbours of these words (default: of a few frequent ones)",
     )
-    add("--out", type=Path, metavar="FILE", help="write words and vectors there, as .npz")
+    add("--out", type=file_name, metavar="FILE", help="write words and vectors there, as .npz")
     parser.set_defaults(run=run)
 
 

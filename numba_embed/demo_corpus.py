@@ -55,7 +55,7 @@ def stdlib_files() -> list[Path]:
     return list(_walk(root, suffix=".py", skipped=STDLIB_SKIPPED))
 
 
-def text_files(paths: Sequence[str]) -> list[Path]:
+def text_files(paths: Sequence[Path]) -> list[Path]:
     """Return the files that ``paths`` name: a file is itself, a folder all visible files below it.
 
     Raises
@@ -64,14 +64,13 @@ def text_files(paths: Sequence[str]) -> list[Path]:
         A path does not exist.
     """
     files: list[Path] = []
-    for name in paths:
-        path = Path(name)
+    for path in paths:
         if path.is_dir():
             files.extend(_walk(path))
         elif path.exists():
             files.append(path)
         else:
-            raise EmbedValueError(f"text must name files or folders that exist, got {name!r}")
+            raise EmbedValueError(f"text must name files or folders that exist, got {str(path)!r}")
     return files
 
 

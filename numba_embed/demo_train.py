@@ -12,6 +12,7 @@ and not through BLAS, which may cut its sums by threads.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
@@ -174,6 +175,9 @@ class SkipGram:
         num_threads: int | None = None,
     ) -> None:
         vocab = len(corpus.words)
+        if vocab * dim > sys.maxsize // np.dtype(np.float64).itemsize:
+            # NumPy calls it a ValueError where even the number of bytes is too large.
+            raise MemoryError(f"{vocab} vectors of {dim} numbers fit no memory")
         first = (rng.random((vocab, dim), dtype=np.float32) - np.float32(0.5)) / np.float32(dim)
         self.words = Table(first, batch, num_threads)
         self.contexts = Table(np.zeros_like(first), batch * (1 + NEGATIVES), num_threads)

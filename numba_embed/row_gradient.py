@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from numba_embed.execute_rows import put_rows
 from numba_embed.formats import Format
 from numba_embed.plan import THREAD_BYTES
 from numba_embed.runtime import threads_for
+from numba_embed.scalars import shown
 
 Array = npt.NDArray[Any]
 
@@ -55,7 +57,7 @@ class RowGradient:
             )
         if rows.size and (rows[0] < 0 or rows[-1] >= num_weights or np.any(rows[1:] <= rows[:-1])):
             raise EmbedValueError(
-                f"rows must ascend, each once, within [0, {num_weights}), got {rows}"
+                f"rows must ascend, each once, within [0, {num_weights}), got {_first_wrong(rows)}"
             )
         # Rows of its own: nobody's later write may send a value outside of a table.
         self._set(np.array(rows, np.int64), values, num_weights)
@@ -180,12 +182,19 @@ def _checked_factor(alpha: Any) -> float:
     if isinstance(alpha, (float, np.floating)):
         return float(alpha)
     if not isinstance(alpha, (bool, np.bool_)):
-        try:
+        with suppress(Exception):  # a foreign __index__ may raise anything
             return float(operator.index(alpha))
-        except (TypeError, OverflowError):
-            pass
-    raise EmbedTypeError(f"alpha must be a real number, got {alpha!r} of type {_kind(alpha)}")
+    raise EmbedTypeError(
+        f"alpha must be a real number, got {shown(alpha)} of type {type(alpha).__name__}"
+    )
 
 
-def _kind(value: Any) -> str:
-    return type(value).__name__
+def _first_wrong(rows: Array) -> str:
+    """Say which of the rows is out of order or out of range, first of all."""
+    falls = np.flatnonzero(rows[1:] <= rows[:-1])
+    if rows[0] < 0:
+        return f"rows[0] = {rows[0]}"
+    if falls.size:
+        k = int(falls[0]) + 1
+        return f"rows[{k}] = {rows[k]} after {rows[k - 1]}"
+    return f"rows[{rows.size - 1}] = {rows[-1]}"

@@ -25,6 +25,15 @@ def cut(grad: Array, ids: Array, *ends: int) -> Batches:
     return [(grad[a:b], ids[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
+class Raises:
+    """Raises what no protocol foresees, whatever it is asked."""
+
+    def _raise(self, *arguments: Any) -> Any:
+        raise KeyError("x")
+
+    __iter__ = __len__ = __repr__ = _raise
+
+
 def in_order(batches: Batches, num_weights: int, scale: bool, **options: Any) -> Array:
     """Add the batches' float64 sums one after the other, the documented way."""
     sums = np.zeros((num_weights, batches[0][0].shape[-1]))
@@ -191,3 +200,33 @@ def test_bad_arguments_are_refused_before_a_batch_is_asked_for() -> None:
     ):
         with refused(error, *parts, out=out):
             chunks(untouched(), **{"num_weights": 4, "out": out, **options})
+
+
+@pytest.mark.parametrize("batches", [None, 3, Raises()])
+def test_what_is_no_iterable_is_refused(batches: Any) -> None:
+    with refused(ne.EmbedTypeError, "batches must be an iterable of pairs"):
+        chunks(batches, 4)
+
+
+@pytest.mark.parametrize("batch", [3, (), (1, 2, 3), Raises()])
+def test_what_is_no_pair_is_refused(batch: Any) -> None:
+    with refused(ne.EmbedTypeError, "batch 0: batches must give pairs"):
+        chunks([batch], 4)
+
+
+def test_a_foreign_object_that_cannot_be_quoted_is_named_by_its_type() -> None:
+    with refused(ne.EmbedTypeError, "progress must be callable or None"):
+        chunks([], 4, progress=Raises())  # type: ignore[arg-type]
+
+
+def test_a_length_that_cannot_be_had_is_unknown() -> None:
+    class Unmeasured:
+        def __iter__(self) -> Iterator[Any]:
+            yield np.ones((1, 2)), [3]
+
+        def __len__(self) -> int:
+            raise KeyError("x")
+
+    told: list[ne.ChunkProgress] = []
+    assert chunks(Unmeasured(), 4, progress=told.append)[3].tolist() == [1, 1]
+    assert told == [(1, 1, None)]

@@ -25,6 +25,8 @@ def test_every_name_is_there() -> None:
 def test_what_is_not_needed_is_not_imported(run_python: Callable[..., Any]) -> None:
     run_python(
         "import sys, numba_embed\n"
+        "assert not {'numba', 'numpy'} & set(sys.modules)\n"
+        "numba_embed.embedding_dense_backward\n"
         "assert {'simulate_cores', 'CoreSimulation'} <= set(dir(numba_embed))\n"
         "for name in ('simulate', 'simulation', 'products', 'aclnn'):\n"
         "    assert f'numba_embed.{name}' not in sys.modules, name\n"

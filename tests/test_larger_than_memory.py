@@ -206,6 +206,7 @@ LIMITED = """
 import resource, sys, threading, time
 import numpy as np
 import numba_embed as ne
+from numba_embed.runtime import pool_size
 folder, block_rows, allowed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) << 20
 V, N, D = 6_000_000, 1_000_000, 64
 def status(name):
@@ -221,7 +222,7 @@ touched = np.arange(0, N, 400)
 ids[touched] = np.linspace(0, V - 1, touched.size).astype(int)
 grad[touched] = 1
 old = mapped("small", "f4", (10, D))
-for threads in (1, ne.runtime.pool_size()):
+for threads in (1, pool_size()):
     small = grad[:20], ids[:20] % 10, 10
     ne.embedding_dense_backward(*small, out=old, block_rows=5, num_threads=threads, accumulate=True)
 before = status("VmData"), status("RssAnon")

@@ -16,6 +16,7 @@ from reference import FLOATS, Array, assert_same_bits, bits
 import numba_embed as ne
 from numba_embed import embedding_dense_backward as E
 from numba_embed.execute import SPARE_BYTES
+from numba_embed.runtime import pool_size
 
 I64 = np.dtype(np.int64)
 
@@ -36,7 +37,7 @@ def test_a_plan_needs_shapes_and_dtypes_only() -> None:
         plan.partition.counts_size == 10 // plan.partition.core_num + 10 % plan.partition.core_num
     )
     huge = ne.plan_dense_backward((2**33, 2**20), np.float16, (2**33,), np.int64, 2**24)
-    bound = allowed(2**33, 2**24, 2**54, ne.runtime.pool_size())
+    bound = allowed(2**33, 2**24, 2**54, pool_size())
     assert 0 < huge.workspace_nbytes <= bound
     bfloat16 = ne.plan_dense_backward((4, 2), np.dtype(ml_dtypes.bfloat16), (4,), "uint8", 3)
     assert bfloat16.workspace_nbytes > 0

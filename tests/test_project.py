@@ -34,7 +34,8 @@ def project() -> dict[str, Any]:
 
 def sessions() -> set[str]:
     """Return the names of the nox file's sessions, without starting nox."""
-    return set(re.findall(r"^@nox\.session.*\ndef (\w+)", text("noxfile.py"), re.MULTILINE))
+    heads = re.finditer(r"^@nox\.session.*\n(?:@.*\n)*def (\w+)", text("noxfile.py"), re.MULTILINE)
+    return {head[1] for head in heads}
 
 
 class TestVersion:

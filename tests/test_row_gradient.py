@@ -163,13 +163,14 @@ def test_megabytes_for_ten_thousand_million_rows(run_python: RunPython) -> None:
 import resource
 import numpy as np
 import numba_embed as ne
+from numba_embed.runtime import pool_size
 def status(name):
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))
 random = np.random.default_rng(0)
 ids = random.permutation(np.unique(random.integers(0, 10**10, 110_000))[:100_000])
 grad = random.standard_normal((100_000, 16))
-for threads in (1, ne.runtime.pool_size()):
+for threads in (1, pool_size()):
     ne.embedding_row_gradient(grad[:10], ids[:10], 10**10, num_threads=threads)
 before = status("VmData")
 resource.setrlimit(resource.RLIMIT_DATA, (before + (48 << 20),) * 2)

@@ -154,3 +154,31 @@ def test_it_is_frozen_and_prints() -> None:
         made.rows = rows  # type: ignore[misc]
     with pytest.raises(ValueError, match="read-only"):
         made.rows[0] = 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [([-1, 2], "rows[0] = -1"), ([0, 9], "rows[1] = 9"), ([3, 3], "rows[1] = 3 after 3")],
+)
+def test_the_first_wrong_row_is_named(rows: list[int], told: str) -> None:
+    many = np.concatenate([rows, np.arange(10, 5000)])
+    with refused(ne.EmbedValueError, told):
+        RowGradient(np.array(rows), np.ones((2, 1)), 5)
+    with pytest.raises(ne.EmbedValueError, match=r"^[^\n]*$"):  # one line, however many rows
+        RowGradient(many, np.ones((many.size, 1)), 5)
+
+
+class Unquotable:
+    """Raises what no protocol foresees."""
+
+    def _raise(self) -> Any:
+        raise KeyError("x")
+
+    __index__ = __repr__ = _raise
+
+
+@pytest.mark.parametrize("alpha", [Unquotable(), 10**400, None, "1", True])
+def test_a_factor_that_is_no_number_is_refused(alpha: Any) -> None:
+    weight = np.zeros((5, 1))
+    with refused(ne.EmbedTypeError, "alpha must be a real number", out=weight):
+        RowGradient(np.array([1]), np.ones((1, 1)), 5).add_to(weight, alpha)

@@ -12,8 +12,7 @@ import contextlib
 import faulthandler
 import sys
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -24,7 +23,9 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from fuzz_inputs import FORMATS, Array, laid_out, operands, wild
+from fuzz_checks import Target, outcomes, refusals, spoil_indices, sprinkle
+from fuzz_inputs import FORMATS, operands
+from fuzz_rows import chunks, row_gradients, row_objects
 from reference import assert_same_bits, fast_dense_backward
 
 import numba_embed as ne
@@ -35,70 +36,6 @@ ADDRESS_SPACE = 16 << 30
 
 HANG_SECONDS = 1800
 ROUND = 200
-
-outcomes: Counter[str] = Counter()
-
-
-class Target:
-    """An output inside a larger array, whose every byte is known."""
-
-    def __init__(self, draw: Any, shape: tuple[int, int], dtype: Any) -> None:
-        self.whole = np.full((shape[0] + 2, shape[1] + 2), 3, dtype)
-        inner = slice(1, -1)
-        view = self.whole[inner, inner]
-        if draw(st.booleans()):
-            self.whole = np.full((shape[1] + 2, shape[0] + 2), 3, dtype)
-            view = self.whole[inner, inner].T
-        if draw(st.booleans()) and draw(st.booleans()):
-            view.flags.writeable = False
-        self.view = view
-        self.before = self.whole.tobytes()
-
-    def unchanged(self) -> bool:
-        """Whether no byte differs from the beginning."""
-        return self.whole.tobytes() == self.before
-
-    def frame_unchanged(self) -> bool:
-        """Whether no byte around the output differs from the beginning."""
-        copy = self.whole.copy()
-        inner = copy[1:-1, 1:-1]
-        inner[...] = 3
-        return copy.tobytes() == self.before
-
-
-@contextlib.contextmanager
-def refusals(name: str, *targets: Target | None) -> Iterator[None]:
-    """Let errors of the family pass, and count; a refused call must not have written anything."""
-    try:
-        yield
-        outcomes[f"{name}: result"] += 1
-    except (ne.EmbedError, MemoryError) as error:
-        str(error)
-        outcomes[f"{name}: {type(error).__name__}"] += 1
-        assert all(target is None or target.unchanged() for target in targets)
-
-
-def sprinkle(draw: Any, arguments: dict[str, Any]) -> bool:
-    """Replace some arguments by anything; return whether all are as they were."""
-    spoilt = draw(st.sets(st.sampled_from(sorted(arguments)), max_size=2) | st.just(set()))
-    for name in spoilt:
-        arguments[name] = draw(wild())
-    return not spoilt
-
-
-def spoil_indices(draw: Any, ids: Array, rows: int) -> tuple[Array, bool]:
-    """Put an index out of range somewhere, or a float that is no integer; or do not."""
-    if not ids.size or not draw(st.booleans()):
-        return ids, True
-    ids = np.array(ids)
-    values: list[Any] = (
-        [np.inf, np.nan, 0.5, -1] if ids.dtype.kind == "f" else [np.iinfo(ids.dtype).max]
-    )
-    if ids.dtype.kind == "i":
-        values += [-1, np.iinfo(ids.dtype).min]
-    value = draw(st.sampled_from(values))
-    ids.flat[draw(st.integers(0, ids.size - 1))] = value
-    return laid_out(draw, ids), 0 <= value < rows and value == np.floor(value)
 
 
 def check_result(got: Any, arguments: dict[str, Any], target: Target | None, old: Any) -> None:
@@ -152,6 +89,7 @@ def functional(draw: Any) -> None:
         "on_invalid": draw(st.sampled_from(["raise", "drop"])),
         "core_num": draw(st.sampled_from([None, 1, 3, 64, 2**40, 2**64 - 1])),
         "num_threads": draw(st.sampled_from([None, None, 1])),
+        "block_rows": draw(st.sampled_from([None, None, 1, 7, 10**6])),
     }
     intact = sprinkle(draw, arguments)
     old = None if target is None else np.array(target.view)
@@ -189,7 +127,7 @@ def planned_call(arguments: dict[str, Any]) -> Any:
     return got
 
 
-RUN = {"grad", "indices", "out", "accumulate"}
+RUN = {"grad", "indices", "out", "accumulate", "block_rows"}
 
 
 @st.composite
@@ -264,6 +202,8 @@ def small_functions(draw: Any) -> None:
 
 
 def one_round(number: int) -> None:
+    rows = row_gradients() | chunks() | row_objects()
+
     @seed(number)
     @settings(
         max_examples=ROUND,
@@ -272,7 +212,7 @@ def one_round(number: int) -> None:
         print_blob=False,
         suppress_health_check=list(HealthCheck),
     )
-    @given(functional() | functional() | two_phases() | small_functions())
+    @given(functional() | functional() | rows | two_phases() | small_functions())
     def run(_: None) -> None:
         pass
 

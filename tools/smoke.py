@@ -1,13 +1,14 @@
-"""Smoke test of an installed wheel, with its runtime dependencies alone.
-
-Run it outside the source tree, or Python may import the tree in place of the wheel.
-"""
+"""Smoke test of an installed archive, with its runtime dependencies alone."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
+import platform
 import subprocess
 import sys
+import sysconfig
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,9 @@ import numba_embed as ne
 def main() -> None:
     """Check the values, the typing marker, the command, and what was not pulled in."""
     here = Path(ne.__file__).parent
-    assert "site-packages" in here.parts, f"imported from {here}, not from an installed wheel"
+    assert "site-packages" in here.parts, f"imported from {here}, not from an installed archive"
     assert (here / "py.typed").is_file()
+    assert importlib.metadata.version("numba-embed") == ne.__version__
     for module in ("torch", "rich", "ml_dtypes", "pytest"):
         assert importlib.util.find_spec(module) is None, f"{module} is installed; it should not be"
 
@@ -40,13 +42,40 @@ def main() -> None:
     assert one.tobytes() == two.tobytes()
     np.testing.assert_allclose(one, expected, rtol=1e-12, atol=1e-12)
 
-    command = [sys.executable, "-m", "numba_embed"]
-    info = subprocess.run([*command, "info"], check=True, capture_output=True, text=True)
+    rows = ne.embedding_row_gradient(grad, indices, 300)
+    assert rows.to_dense().tobytes() == one.tobytes()
+
+    for command in (
+        [sys.executable, "-m", "numba_embed"],
+        [str(Path(sysconfig.get_path("scripts")) / "numba-embed")],
+    ):
+        # From an empty folder: `-m` would find a source tree in the current one.
+        with tempfile.TemporaryDirectory() as folder:
+            check_command(command, folder)
+    print(
+        f"numba_embed {ne.__version__} works: Python {platform.python_version()}, "
+        f"numba {importlib.metadata.version('numba')}, numpy {np.__version__}"
+    )
+
+
+def check_command(command: list[str], folder: str) -> None:
+    """Check what the command prints, and how it says what is missing."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *arguments], cwd=folder, capture_output=True, text=True, check=False
+        )
+
+    assert run("--version").stdout == f"numba-embed {ne.__version__}\n"
+    info = run("info")
+    assert info.returncode == 0, info.stderr
     assert ne.__version__ in info.stdout
-    demo = subprocess.run([*command, "demo"], capture_output=True, text=True, check=False)
-    assert demo.returncode == 2
-    assert "numba-embed[cli]" in demo.stderr
-    print(f"numba_embed {ne.__version__} from the wheel works")
+    for arguments, extra in ((["demo"], "cli"), (["bench"], "bench"), (["warmup"], "cli")):
+        refused = run(*arguments)
+        assert refused.returncode == 2, refused
+        assert f"numba-embed[{extra}]" in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1, refused.stderr
+    assert not list(Path(folder).iterdir())
 
 
 if __name__ == "__main__":
