@@ -18,6 +18,8 @@ from typing import Any
 
 import numba
 
+from numba_embed.loading import callback, dispatcher
+
 JIT_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 """Every kernel releases the GIL, and divides as IEEE says. No fastmath: it would reorder sums."""
 
@@ -89,14 +91,14 @@ def _with_cache(compile_: Callable[[bool], Any]) -> Any:
 def _compile(function: Callable[..., Any], suffix: str, **options: Any) -> Any:
     """Return a dispatcher of a function, cached on disk where possible."""
     clone = _renamed(function, suffix)
-    return _with_cache(lambda cache: numba.njit(cache=cache, **JIT_OPTIONS, **options)(clone))
+    return _with_cache(lambda cache: dispatcher(clone, cache, **JIT_OPTIONS, **options))
 
 
 def compile_callback(function: Callable[..., Any], signature: Any) -> Any:
     """Return the C function of a Python function, with an ``address``, cached where possible."""
     clone = _renamed(function, "c")
     options = {"error_model": JIT_OPTIONS["error_model"]}
-    return _with_cache(lambda cache: numba.cfunc(signature, cache=cache, **options)(clone))
+    return _with_cache(lambda cache: callback(clone, signature, cache, **options))
 
 
 class cached:

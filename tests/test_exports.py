@@ -1,8 +1,11 @@
-"""The names at the top level: all there, and the seldom used ones imported on demand."""
+"""The names at the top level: all there, and imported on demand."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +17,9 @@ from numba_embed.simulation import CoreSimulation
 
 def test_every_name_is_there() -> None:
     for name in numba_embed.__all__:
-        assert getattr(numba_embed, name) is not None
+        value = getattr(numba_embed, name)
+        assert value is vars(numba_embed)[name], name  # asked for again, it is at hand
+        assert name == "__version__" or value.__name__ == name
     assert set(numba_embed.__all__) <= set(dir(numba_embed))
     assert numba_embed.simulate_cores is simulate_cores
     assert numba_embed.CoreSimulation is CoreSimulation
@@ -22,12 +27,33 @@ def test_every_name_is_there() -> None:
         numba_embed.simulate_core  # noqa: B018
 
 
+def test_type_checkers_see_the_names_that_are_there() -> None:
+    """The imports that only a type checker follows name the modules of those that are followed."""
+    assert numba_embed.__file__ is not None
+    tree = ast.parse(Path(numba_embed.__file__).read_text(encoding="utf-8"))
+    seen = {
+        alias.name: str(node.module)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name in numba_embed.__all__
+    }
+    assert set(seen) == set(numba_embed.__all__)
+    for name, module in seen.items():
+        assert getattr(importlib.import_module(module), name) is getattr(numba_embed, name), name
+
+
 def test_what_is_not_needed_is_not_imported(run_python: Callable[..., Any]) -> None:
     run_python(
         "import sys, numba_embed\n"
+        "def loaded():\n"
+        "    names = (name for name in sys.modules if name.startswith('numba_embed.'))\n"
+        "    return {name.partition('.')[2] for name in names}\n"
+        "assert loaded() == {'_version', 'errors', 'loading', 'runtime'}, loaded()\n"
         "assert {'simulate_cores', 'CoreSimulation'} <= set(dir(numba_embed))\n"
-        "for name in ('simulate', 'simulation', 'products', 'aclnn'):\n"
-        "    assert f'numba_embed.{name}' not in sys.modules, name\n"
+        "numba_embed.embedding_dense_backward([[1.0]], [0], 1)\n"
+        "seldom = {'simulate', 'simulation', 'products', 'aclnn', 'larger', 'row_backward'}\n"
+        "assert not loaded() & seldom, loaded()\n"
         "found = numba_embed.simulate_cores([0, 1, 1], 4, 2, 8)\n"
         "assert found.lookups_per_core.tolist() == [3, 0]\n"
     )
