@@ -2,6 +2,7 @@
 
 from importlib import import_module
 
+from numba_embed import forked as _forked  # noqa: F401  # watches for forks from now on
 from numba_embed._version import __version__
 
 TYPE_CHECKING = False  # type checkers know the name; importing it takes longer than all else

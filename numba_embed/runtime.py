@@ -18,6 +18,9 @@ from typing import Any
 
 import numba
 
+from numba_embed import forked
+from numba_embed.loading import callback, dispatcher
+
 JIT_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 """Every kernel releases the GIL, and divides as IEEE says. No fastmath: it would reorder sums."""
 
@@ -89,14 +92,14 @@ def _with_cache(compile_: Callable[[bool], Any]) -> Any:
 def _compile(function: Callable[..., Any], suffix: str, **options: Any) -> Any:
     """Return a dispatcher of a function, cached on disk where possible."""
     clone = _renamed(function, suffix)
-    return _with_cache(lambda cache: numba.njit(cache=cache, **JIT_OPTIONS, **options)(clone))
+    return _with_cache(lambda cache: dispatcher(clone, cache, **JIT_OPTIONS, **options))
 
 
 def compile_callback(function: Callable[..., Any], signature: Any) -> Any:
     """Return the C function of a Python function, with an ``address``, cached where possible."""
     clone = _renamed(function, "c")
     options = {"error_model": JIT_OPTIONS["error_model"]}
-    return _with_cache(lambda cache: numba.cfunc(signature, cache=cache, **options)(clone))
+    return _with_cache(lambda cache: callback(clone, signature, cache, **options))
 
 
 class cached:
@@ -140,27 +143,17 @@ class _Pool:
     """What this process may do with Numba's thread pool."""
 
     def __init__(self) -> None:
-        self.forked = False
         self.layer: str | None = None
         self.workqueue = threading.Lock()
 
     def after_fork(self) -> None:
-        """In a child: a pool launched by the parent is dead here: entering it kills or hangs."""
-        self.forked = self.forked or _launched()
+        """In a child: whoever held the lock is not here."""
         self.workqueue = threading.Lock()
 
 
 _pool = _Pool()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.after_fork)
-
-
-def _launched() -> bool:
-    try:
-        numba.threading_layer()
-    except ValueError:
-        return False
-    return True
 
 
 def pool_size() -> int:
@@ -174,7 +167,7 @@ def threading_layer() -> str | None:
     Returns None in a forked child whose parent had launched the pool, and where no layer loads:
     there every call runs the serial twins.
     """
-    if _pool.forked:
+    if forked.dead_pool:
         return None
     if _pool.layer is None:
         try:

@@ -286,3 +286,28 @@ assert statuses == [0] * 10, statuses
 """
     )
     run_python(code, NUMBA_THREADING_LAYER="workqueue", NUMBA_NUM_THREADS="2")
+
+
+@forking
+@pytest.mark.parametrize("layer", ["omp"], indirect=True)
+def test_a_child_forked_before_the_first_call_beside_a_launched_pool(
+    layer: str, run_python: RunPython
+) -> None:
+    """A pool that somebody else launched is dead in the child; the first call is made there."""
+    code = """
+import os, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+import numba
+import numba_embed as ne
+
+numba.get_num_threads()
+child = os.fork()
+if child == 0:
+    import numpy as np
+    ids = np.arange(60_000) * 7919 % 20_000
+    out = ne.embedding_dense_backward(np.ones((60_000, 2), np.float32), ids, 20_000, num_threads=2)
+    right = np.array_equal(out[:, 0], np.bincount(ids, minlength=20_000))
+    os._exit(0 if right else 3)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    run_python(code, NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2")

@@ -9,7 +9,6 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.np.arrayobj import populate_array
 
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.rows import OPAQUE_POINTERS, intrinsic
@@ -20,6 +19,8 @@ LINE = 64
 
 
 def _array_at(context: Any, builder: Any, address: Any, length: Any, array: Any) -> Any:
+    from numba.np.arrayobj import populate_array  # takes long to import; cached code needs none
+
     data_type = context.get_data_type(array.dtype)
     view = context.make_array(array)(context, builder)
     itemsize = context.get_constant(types.intp, context.get_abi_sizeof(data_type))
