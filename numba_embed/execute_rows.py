@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from numba_embed.address import address_of
-from numba_embed.execute import STREAMING, counted, execute, sum_counted
+from numba_embed.execute import Kernels, execute, run_counted, run_sum
 from numba_embed.formats import Format
-from numba_embed.kernels.compact import HEAD_WORDS, count_rows, number_rows
-from numba_embed.kernels.layout import call_word
+from numba_embed.kernels.compact import list_rows, sum_listed, sum_listed_hot
 from numba_embed.kernels.update import BUFFER, UPDATE, update_rows
-from numba_embed.plan import ALIGNMENT, STREAMING_BYTES, BackwardPlan
+from numba_embed.plan import ALIGNMENT, BackwardPlan
 from numba_embed.pool import current as current_pool
 from numba_embed.runtime import launch
 from numba_embed.workspace import RunReport
@@ -21,10 +20,12 @@ from numba_embed.workspace import RunReport
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
-PLAN = call_word("plan")
-
-LISTED = 1 << 15
-"""Listing the rows of fewer look-ups does not repay a launch of several threads."""
+_KERNELS: Kernels = {
+    ("count", "gather"): list_rows,
+    ("count", "gather_hot"): list_rows,
+    ("sum", "gather"): sum_listed,
+    ("sum", "gather_hot"): sum_listed_hot,
+}
 
 
 def execute_rows(
@@ -47,22 +48,15 @@ def execute_rows(
     """
     if plan.order.by_position:
         return _from_tables(plan, grad, indices, scratch, dtype)
-    call = counted(plan, indices, scratch)
-    threads, address = plan.threads, address_of(call)
-    heads = np.empty(HEAD_WORDS * threads, np.int64)
-    listing = threads if plan.num_positions >= LISTED else 1
-    num_rows = int(launch(count_rows, listing, address_of(heads), address))
+    pieces = int(plan._laid_out[0]["pieces"][0])
+    heads = np.empty(pieces, np.int64)
+    listing = np.array([address_of(heads), 0])
+    call = run_counted(plan, indices, scratch, _KERNELS, address_of(listing))
+    num_rows = int(heads.sum())
     rows: Rows = np.empty(num_rows, np.int64)
-    launch(number_rows, listing, address_of(heads), address_of(rows), num_rows, address)
+    listing[1] = address_of(rows)
     values = _empty((num_rows, plan.embedding_dim), dtype)
-    if values.size:
-        # From here on the entries are those of a table of `num_rows` rows. All that the rule of
-        # order depends on, the cut and the blocks, stays that of the whole table.
-        record = plan._laid_out[0].copy()
-        record["num_weights"] = num_rows
-        call[PLAN] = address_of(record)
-        call[STREAMING] = values.nbytes >= STREAMING_BYTES
-        sum_counted(plan, grad, values, call)
+    run_sum(plan, grad, values, call, _KERNELS)
     return rows, values
 
 
