@@ -10,7 +10,7 @@ import numpy.typing as npt
 from numba_embed.address import address_of
 from numba_embed.execute import Kernels, execute, run_counted, run_sum
 from numba_embed.formats import Format
-from numba_embed.kernels.compact import list_rows, sum_listed, sum_listed_hot
+from numba_embed.kernels.compact import HEADS, ROWS, list_rows, sum_listed, sum_listed_hot
 from numba_embed.kernels.update import BUFFER, UPDATE, update_rows
 from numba_embed.plan import ALIGNMENT, BackwardPlan
 from numba_embed.pool import current as current_pool
@@ -48,13 +48,11 @@ def execute_rows(
     """
     if plan.order.by_position:
         return _from_tables(plan, grad, indices, scratch, dtype)
-    pieces = int(plan._laid_out[0]["pieces"][0])
-    heads = np.empty(pieces, np.int64)
-    listing = np.array([address_of(heads), 0])
+    listing = np.empty(HEADS + plan.pieces, np.int64)
     call = run_counted(plan, indices, scratch, _KERNELS, address_of(listing))
-    num_rows = int(heads.sum())
+    num_rows = sum(listing[HEADS:].tolist())  # a handful: faster than by NumPy
     rows: Rows = np.empty(num_rows, np.int64)
-    listing[1] = address_of(rows)
+    listing[ROWS] = address_of(rows)
     values = _empty((num_rows, plan.embedding_dim), dtype)
     run_sum(plan, grad, values, call, _KERNELS)
     return rows, values

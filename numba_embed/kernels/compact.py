@@ -24,15 +24,10 @@ from numba_embed.kernels.phases import RUN, Kernel, Phase
 from numba_embed.kernels.rows import _ask, _call_loop, _load, _splat, _store, intrinsic, narrow_row
 from numba_embed.runtime import jit_inline
 
-LISTING = np.dtype(
-    [
-        ("heads", np.int64),  # int64 (pieces,): rows that begin in a piece, later those before it
-        ("rows", np.int64),  # int64 (R,): the distinct rows, ascending
-    ]
-)
-"""What these kernels need besides a call record, whose `more` names it."""
-
-listing_at = memory._record_intrinsic("listing_at", LISTING)
+ROWS, HEADS = 0, 1
+"""What these kernels need besides a call record, whose `more` names it: int64 words. The first is
+the address of the list of rows, int64 (R,). One for each piece follows: the number of rows that
+begin in it, and later of those that begin before it."""
 
 
 @intrinsic
@@ -64,7 +59,7 @@ def count_heads(thread: int, call_address: int) -> None:
     plan = memory.plan_at(call.plan)
     size = call.taking_part
     order = memory.entries(call.workspace + plan.entries, size)
-    heads = memory.words(listing_at(call.more).heads, plan.pieces)
+    heads = memory.words(call.more + HEADS * 8, plan.pieces)
     bits = np.uint64(plan.position_bits)
     first_piece, end_piece = memory.chunk(thread, plan.threads, plan.pieces)
     for piece in range(first_piece, end_piece):
@@ -83,7 +78,7 @@ def prefix_heads(call_address: int) -> int:
     """Turn the pieces' counts into the number of rows before each piece."""
     call = memory.call_at(call_address)
     pieces = memory.plan_at(call.plan).pieces
-    heads = memory.words(listing_at(call.more).heads, pieces)
+    heads = memory.words(call.more + HEADS * 8, pieces)
     running = np.int64(0)
     for piece in range(pieces):
         found = heads[piece]
@@ -103,8 +98,8 @@ def sum_begun(
     """
     size, order_address = call.taking_part, call.workspace + plan.entries
     order = memory.entries(order_address, size)
-    listing = listing_at(call.more)
-    number = memory.words(listing.heads, plan.pieces)[piece]
+    listing = memory.words(call.more, HEADS + plan.pieces)
+    rows, number = listing[ROWS], listing[HEADS + piece]
     bits = np.uint64(plan.position_bits)
     mask = (np.uint64(1) << bits) - np.uint64(1)
     plain, stride, ahead = call.plain != 0, call.grad_strides[0], plan.ahead
@@ -112,11 +107,13 @@ def sum_begun(
     place, end = memory.chunk(piece, plan.pieces, size)
     if 0 < place < end:  # the rest of a row that began before
         row = order[place - 1] >> bits
-        place = lower_bound(order_address, place, end, (row << bits) + np.uint64(plan.num_positions))
+        place = lower_bound(
+            order_address, place, end, (row << bits) + np.uint64(plan.num_positions)
+        )
     while place < end:
         entry = order[place]
         row = entry >> bits
-        memory.words(listing.rows + number * 8, 1)[0] = np.int64(row)
+        memory.words(rows + number * 8, 1)[0] = np.int64(row)
         target = call.out + number * call.out_row + left * itemsize
         if plain and (place + 1 == size or order[place + 1] >> bits != row):
             later = np.int64(order[min(place + ahead, size - 1)] & mask)
