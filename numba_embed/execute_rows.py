@@ -10,11 +10,11 @@ import numpy.typing as npt
 from numba_embed.address import address_of
 from numba_embed.execute import Kernels, execute, run_counted, run_sum
 from numba_embed.formats import Format
+from numba_embed.job import Job
 from numba_embed.kernels.compact import HEADS, ROWS, list_rows, sum_listed, sum_listed_hot
 from numba_embed.kernels.update import BUFFER, UPDATE, update_rows
 from numba_embed.plan import ALIGNMENT, BackwardPlan
 from numba_embed.pool import current as current_pool
-from numba_embed.runtime import launch
 from numba_embed.workspace import RunReport
 
 Array = npt.NDArray[Any]
@@ -96,10 +96,8 @@ def put_rows(
     if not values.size:
         return
     record = np.zeros(1, UPDATE)
-    buffers = np.empty(threads * BUFFER, np.uint8)
     size, columns = values.shape
     for name, value in (
-        ("threads", threads),
         ("rows", address_of(rows)),
         ("size", size),
         ("columns", columns),
@@ -108,9 +106,8 @@ def put_rows(
         ("target_row", target.strides[0]),
         ("target_column", target.strides[1] if columns > 1 else target.itemsize),
         ("target_swap", not target.dtype.isnative),
-        ("buffers", address_of(buffers)),
+        ("adding", alpha is not None),
+        ("alpha", 0.0 if alpha is None else alpha),
     ):
         record[name] = value
-    adding, factor = alpha is not None, 1.0 if alpha is None else alpha
-    likes = value_format.like, target_format.like
-    launch(update_rows, threads, adding, factor, *likes, address_of(record))
+    Job(threads, record, BUFFER).run(update_rows, value_format, target_format)
