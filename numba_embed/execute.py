@@ -12,9 +12,9 @@ from numba_embed.address import OBJECT_OFFSET, address_of
 from numba_embed.formats import Format
 from numba_embed.fresh import fresh_output
 from numba_embed.kernels.count import NONE_BAD, count, count_per_core
-from numba_embed.kernels.gather import gather, gather_hot, sum_ordered, sum_ordered_hot
+from numba_embed.kernels.gather import gather, gather_hot
 from numba_embed.kernels.layout import CALL, call_word
-from numba_embed.kernels.phases import Program, run_phases
+from numba_embed.kernels.phases import Kernel, Program, run_phases
 from numba_embed.kernels.tables import tables
 from numba_embed.plan import ALIGNMENT, BackwardPlan
 from numba_embed.runtime import launch
@@ -24,7 +24,7 @@ from numba_embed.workspace import RunReport
 OBJECTS, WORKSPACE, INDICES = map(call_word, ("object_offset", "workspace", "indices"))
 GRAD, OUT = call_word("grad"), call_word("out")
 ACCUMULATE, ZEROED, STREAMING = map(call_word, ("accumulate", "zeroed", "streaming"))
-COUNTING, BAD = call_word("counting"), call_word("bad")
+COUNTING, BAD, MORE = map(call_word, ("counting", "bad", "more"))
 MAP, WEIGHTS, PLAIN = map(call_word, ("position_map", "position_weights", "plain"))
 
 pointer = id if OBJECT_OFFSET else address_of
@@ -35,14 +35,14 @@ SPARE_BYTES = 1 << 16
 
 Array = npt.NDArray[Any]
 
-_KERNELS = {
+Kernels = dict[tuple[str, str], Kernel]
+
+_KERNELS: Kernels = {
     ("whole", "tables"): tables,
     ("whole", "gather"): gather,
     ("whole", "gather_hot"): gather_hot,
     ("count", "gather"): count,
     ("count", "gather_hot"): count,
-    ("sum", "gather"): sum_ordered,
-    ("sum", "gather_hot"): sum_ordered_hot,
 }
 """What to launch for a part of a run, by the plan's algorithm."""
 
@@ -110,12 +110,16 @@ def execute(
     return out
 
 
-def counted(
-    plan: BackwardPlan, indices: Array, scratch: npt.NDArray[np.uint8]
+def run_counted(
+    plan: BackwardPlan,
+    indices: Array,
+    scratch: npt.NDArray[np.uint8],
+    kernels: Kernels,
+    more: int,
 ) -> npt.NDArray[np.int64]:
-    """Check the indices and order their positions in ``scratch``; of plans that gather.
+    """Run the part "count" of ``kernels``, which need the record at the address ``more``.
 
-    Returns the call record, for `sum_counted`.
+    Returns the call record, for `run_sum`.
 
     Raises
     ------
@@ -124,17 +128,19 @@ def counted(
     """
     call, address, _ = Spare.of(plan, scratch)
     index_like, source = _index_operand(plan, indices, scratch)
-    call[OBJECTS], call[INDICES] = 0, address_of(source)
-    _run(plan, "count", address, index_like)
+    call[OBJECTS], call[INDICES], call[MORE] = 0, address_of(source), more
+    _run(plan, "count", address, index_like, kernels)
     if call[BAD] != NONE_BAD:
         raise bad_index(indices, int(call[BAD]), plan.num_weights)
     return call
 
 
-def sum_counted(plan: BackwardPlan, grad: Array, out: Array, call: npt.NDArray[np.int64]) -> None:
-    """Sum the positions that `counted` has ordered into ``out``, which has elements."""
+def run_sum(
+    plan: BackwardPlan, grad: Array, out: Array, call: npt.NDArray[np.int64], kernels: Kernels
+) -> None:
+    """Run the part "sum" of ``kernels`` on what `run_counted` left, into ``out``."""
     _set_operands(plan, call, grad, out, address_of)
-    _run(plan, "sum", address_of(call))
+    _run(plan, "sum", address_of(call), _NO_INDEX, kernels)
 
 
 def _set_operands(
@@ -182,13 +188,21 @@ def _spare(plan: BackwardPlan) -> Spare:
     return spare
 
 
-def _run(plan: BackwardPlan, part: str, address: int, index_like: Any = _NO_INDEX) -> None:
+def _run(
+    plan: BackwardPlan,
+    part: str,
+    address: int,
+    index_like: Any,
+    kernels: Kernels = _KERNELS,
+) -> None:
     """Launch the phases of a run, or of a part of it."""
-    program = program_of(plan, part, index_like)
+    program = program_of(plan, part, index_like, kernels)
     launch(run_phases, plan.threads, program.address, program.phases, plan.threads, address)
 
 
-def program_of(plan: BackwardPlan, part: str, index_like: Any) -> Program:
+def program_of(
+    plan: BackwardPlan, part: str, index_like: Any, kernels: Kernels = _KERNELS
+) -> Program:
     """Return the phases of a part of a run, compiled for its formats and kept with the plan."""
     programs = plan.programs
     key = part, type(index_like)
@@ -196,7 +210,7 @@ def program_of(plan: BackwardPlan, part: str, index_like: Any) -> Program:
     if program is None:
         row, grad, out = plan.row_like, plan.grad_format.like, plan.out_format.like
         likes = {"index": index_like, "row": row, "grad": grad, "out": out}
-        program = programs[key] = _KERNELS[part, _algorithm(plan)].program(likes)
+        program = programs[key] = kernels[part, _algorithm(plan)].program(likes)
     found: Program = program
     return found
 

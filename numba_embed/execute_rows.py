@@ -8,24 +8,24 @@ import numpy as np
 import numpy.typing as npt
 
 from numba_embed.address import address_of
-from numba_embed.execute import STREAMING, counted, execute, sum_counted
+from numba_embed.execute import Kernels, execute, run_counted, run_sum
 from numba_embed.formats import Format
-from numba_embed.kernels.compact import HEAD_WORDS, count_rows, number_rows
-from numba_embed.kernels.layout import call_word
+from numba_embed.job import Job
+from numba_embed.kernels.compact import HEADS, ROWS, list_rows, sum_listed, sum_listed_hot
 from numba_embed.kernels.update import BUFFER, UPDATE, update_rows
-from numba_embed.machine import cache_sizes
 from numba_embed.plan import ALIGNMENT, BackwardPlan
 from numba_embed.pool import current as current_pool
-from numba_embed.runtime import launch
 from numba_embed.workspace import RunReport
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
-PLAN = call_word("plan")
-
-LISTED = 1 << 15
-"""Listing the rows of fewer look-ups does not repay a launch of several threads."""
+_KERNELS: Kernels = {
+    ("count", "gather"): list_rows,
+    ("count", "gather_hot"): list_rows,
+    ("sum", "gather"): sum_listed,
+    ("sum", "gather_hot"): sum_listed_hot,
+}
 
 
 def execute_rows(
@@ -48,22 +48,13 @@ def execute_rows(
     """
     if plan.order.by_position:
         return _from_tables(plan, grad, indices, scratch, dtype)
-    call = counted(plan, indices, scratch)
-    threads, address = plan.threads, address_of(call)
-    heads = np.empty(HEAD_WORDS * threads, np.int64)
-    listing = threads if plan.num_positions >= LISTED else 1
-    num_rows = int(launch(count_rows, listing, address_of(heads), address))
+    listing = np.empty(HEADS + plan.pieces, np.int64)
+    call = run_counted(plan, indices, scratch, _KERNELS, address_of(listing))
+    num_rows = sum(listing[HEADS:].tolist())  # a handful: faster than by NumPy
     rows: Rows = np.empty(num_rows, np.int64)
-    launch(number_rows, listing, address_of(heads), address_of(rows), num_rows, address)
+    listing[ROWS] = address_of(rows)
     values = _empty((num_rows, plan.embedding_dim), dtype)
-    if values.size:
-        # From here on the entries are those of a table of `num_rows` rows. All that the rule of
-        # order depends on, the cut and the blocks, stays that of the whole table.
-        record = plan._laid_out[0].copy()
-        record["num_weights"] = num_rows
-        call[PLAN] = address_of(record)
-        call[STREAMING] = values.nbytes >= cache_sizes().outgrown
-        sum_counted(plan, grad, values, call)
+    run_sum(plan, grad, values, call, _KERNELS)
     return rows, values
 
 
@@ -105,10 +96,8 @@ def put_rows(
     if not values.size:
         return
     record = np.zeros(1, UPDATE)
-    buffers = np.empty(threads * BUFFER, np.uint8)
     size, columns = values.shape
     for name, value in (
-        ("threads", threads),
         ("rows", address_of(rows)),
         ("size", size),
         ("columns", columns),
@@ -117,9 +106,8 @@ def put_rows(
         ("target_row", target.strides[0]),
         ("target_column", target.strides[1] if columns > 1 else target.itemsize),
         ("target_swap", not target.dtype.isnative),
-        ("buffers", address_of(buffers)),
+        ("adding", alpha is not None),
+        ("alpha", 0.0 if alpha is None else alpha),
     ):
         record[name] = value
-    adding, factor = alpha is not None, 1.0 if alpha is None else alpha
-    likes = value_format.like, target_format.like
-    launch(update_rows, threads, adding, factor, *likes, address_of(record))
+    Job(threads, record, BUFFER).run(update_rows, value_format, target_format)

@@ -20,8 +20,9 @@ from typing import Any
 import numba
 
 TRIED = ((0, 60), (0, 68))
-"""The oldest and the newest Numba whose cached code was loaded this way, on Linux. Test before raising it:
-a symbol that Numba defines while it makes ready would be missing, and LLVM ends the process."""
+"""The oldest and the newest Numba whose cached code was loaded this way, on Linux. Test before
+raising it: a symbol that Numba defines while it makes ready would be missing, and LLVM ends the
+process."""
 
 
 def dispatcher(function: Callable[..., Any], cached: bool, **options: Any) -> Any:

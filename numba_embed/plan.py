@@ -212,6 +212,12 @@ class BackwardPlan:
             return 0
         return self.num_positions // self.order.cut
 
+    @cached_property
+    def pieces(self) -> int:
+        """How many ranges of rows the sums are cut into."""
+        most = PIECES_PER_THREAD * self.threads
+        return 1 if self.threads == 1 else min(most, max(1, self.num_weights))
+
     @property
     def row_like(self) -> np.uint32 | np.uint64:
         """A zero of the type that holds a checked row."""
@@ -263,7 +269,7 @@ def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:
     record.threads = threads
     record.cut, record.blocks, record.block_length = order
     record.position_bits = plan.position_bits
-    record.pieces = 1 if threads == 1 else min(PIECES_PER_THREAD * threads, max(1, v))
+    record.pieces = plan.pieces
     record.column_slices = 1
     row_bytes = max(1, min(d, at.TILE) * plan.grad_format.itemsize)
     record.ahead = max(MIN_AHEAD, min(MAX_AHEAD, AHEAD_BYTES // row_bytes))

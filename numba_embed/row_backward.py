@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from numba_embed import validation as check
-from numba_embed.dense_plan import Array, checked_operands, planned
+from numba_embed.dense_plan import MOST_PLANS, Array, checked_operands, planned
 from numba_embed.errors import EmbedTypeError
 from numba_embed.execute_rows import execute_rows
 from numba_embed.plan import BackwardPlan
 from numba_embed.row_gradient import RowGradient
-from numba_embed.runtime import threads_for
+from numba_embed.runtime import available_threads
 from numba_embed.workspace import Workspace
 
 ROW_THREAD_BYTES = 1 << 21
@@ -69,7 +69,7 @@ def embedding_row_gradient(
            [3., 4.]], dtype=float32))
     """
     grad_array, index_array = check.as_array("grad", grad), check.as_array("indices", indices)
-    plan = plan_row_gradient(
+    plan = _planned(
         grad_array.shape,
         grad_array.dtype,
         index_array.shape,
@@ -77,10 +77,10 @@ def embedding_row_gradient(
         num_weights,
         padding_idx,
         scale_grad_by_freq,
-        out_dtype=out_dtype,
-        on_invalid=on_invalid,
-        core_num=core_num,
-        num_threads=num_threads,
+        out_dtype,
+        on_invalid,
+        core_num,
+        num_threads,
     )
     return plan._run(grad_array, index_array, None)
 
@@ -167,7 +167,7 @@ def plan_row_gradient(
     RowPlan
         Knows its largest workspace in bytes, and runs many times.
     """
-    dense = planned(
+    return _planned(
         check.checked_shape("grad_shape", grad_shape),
         grad_dtype,
         check.checked_shape("indices_shape", indices_shape),
@@ -179,19 +179,37 @@ def plan_row_gradient(
         on_invalid,
         core_num,
         num_threads,
-        True,
     )
+
+
+def _planned(*arguments: Any) -> RowPlan:
+    """Return the plan for all arguments of `plan_row_gradient`, in their order."""
+    try:
+        plan = _recent_plan(*arguments)
+    except TypeError:  # an argument is not hashable, or refused: the checks say so
+        plan = _row_plan(*arguments)
+    if plan.threads > 1 and arguments[-1] is None:
+        plan = plan._within(available_threads())
+    return plan
+
+
+def _row_plan(*arguments: Any) -> RowPlan:
+    """Check all arguments and return the plan, for the whole thread pool unless told otherwise."""
+    dense = planned(*arguments, True)
     threads = dense.threads
-    if num_threads is None and threads > 1:
-        # Not the table's bytes but those of at most N rows are moved, in four to six launches.
+    if arguments[-1] is None:
+        # Not the table's bytes but those of at most N rows are moved, in two launches.
         rows = min(dense.num_weights, dense.num_positions)
         row_bytes = dense.embedding_dim * dense.out_format.itemsize
         read = dense.num_positions * dense.embedding_dim * dense.grad_format.itemsize
-        threads = min(threads, threads_for(read + rows * row_bytes, ROW_THREAD_BYTES))
+        threads = max(1, min(threads, (read + rows * row_bytes) // ROW_THREAD_BYTES))
     return _of(dense, threads)
 
 
-@lru_cache(maxsize=256)
+_recent_plan = lru_cache(maxsize=MOST_PLANS, typed=True)(_row_plan)
+
+
+@lru_cache(maxsize=MOST_PLANS)
 def _of(plan: BackwardPlan, threads: int) -> RowPlan:
     """Return the row plan that differs from a plan in its threads alone."""
     values = {field.name: getattr(plan, field.name) for field in fields(plan)}

@@ -59,15 +59,14 @@ class RowGradient:
             raise EmbedValueError(
                 f"rows must ascend, each once, within [0, {num_weights}), got {_first_wrong(rows)}"
             )
+        native = values.dtype.newbyteorder("=") if values.dtype.kind == "f" else values.dtype
+        values = np.ascontiguousarray(values, native)
         # Rows of its own: nobody's later write may send a value outside of a table.
         self._set(np.array(rows, np.int64), values, num_weights)
 
     def _set(self, rows: npt.NDArray[np.int64], values: Array, num_weights: int) -> None:
         rows.flags.writeable = False
-        native = values.dtype.newbyteorder("=") if values.dtype.kind == "f" else values.dtype
-        object.__setattr__(self, "rows", rows)
-        object.__setattr__(self, "values", np.ascontiguousarray(values, native))
-        object.__setattr__(self, "num_weights", num_weights)
+        self.__dict__.update(rows=rows, values=values, num_weights=num_weights)
 
     @classmethod
     def _of(cls, rows: npt.NDArray[np.int64], values: Array, num_weights: int) -> RowGradient:

@@ -17,11 +17,13 @@ import numpy.typing as npt
 from numba_embed.address import address_of
 from numba_embed.execute import GRAD, OUT, describe_grad, describe_out, index_words
 from numba_embed.formats import Format
+from numba_embed.job import Job
 from numba_embed.kernels.count import NONE_BAD
-from numba_embed.kernels.layout import CALL, call_word
+from numba_embed.kernels.layout import call_word
 from numba_embed.kernels.stream import (
     BUFFER,
     STREAM,
+    add_and_fold,
     add_stream,
     count_lookups,
     fold_parts,
@@ -30,7 +32,6 @@ from numba_embed.kernels.stream import (
 )
 from numba_embed.order import sum_order
 from numba_embed.pieces import in_pieces
-from numba_embed.runtime import launch
 from numba_embed.validation import bad_index
 
 Array = npt.NDArray[Any]
@@ -84,7 +85,7 @@ class RowStream:
     def _read(self, chunk: Array, position: int) -> int:
         like, words = index_words(chunk)
         operands = address_of(words), words.size, self.num_weights, self._padding, self.dropping
-        bad = int(read_rows.serial(like, *operands, address_of(self.rows)))
+        bad = int(read_rows(like, *operands, address_of(self.rows)))
         if bad != NONE_BAD:
             raise bad_index(self.indices, position + bad, self.num_weights)
         return words.size
@@ -95,7 +96,7 @@ class RowStream:
         """Add the look-ups of ``num_rows`` rows to ``counts``, one entry for each ``span`` rows."""
         for _, size in self.pieces():
             block = first_row, num_rows, span
-            count_lookups.serial(address_of(self.rows), size, *block, address_of(counts))
+            count_lookups(address_of(self.rows), size, *block, address_of(counts))
 
 
 @dataclass
@@ -161,28 +162,23 @@ class Streamed:
 
     def _prepare(self) -> None:
         """Fill the records that the kernels read, but for what changes from block to block."""
-        call = np.zeros(CALL.itemsize // 8, np.int64)
+        self._record = np.zeros(1, STREAM)
+        self._job = Job(self.threads, self._record, BUFFER)
+        call = self._job.call
         call[GRAD], call[OUT] = address_of(self.grad), address_of(self.out)
         call[ACCUMULATE] = self.accumulate
         describe_grad(call, self.grad, self.grad_format)
         describe_out(call, self.out, self.out_format)
         num_weights, columns = self.out.shape
-        size, threads = self.block_rows * columns, self.threads
-        order = sum_order(self.stream.indices.size, num_weights, columns)
-        self._order, self._call = order, call
-        self._totals = np.zeros(size)
+        self._order = sum_order(self.stream.indices.size, num_weights, columns)
+        self._totals = np.zeros(self.block_rows * columns)
         self._parts: npt.NDArray[np.float64] | None = None  # made when a block has a cut row
-        self._buffers = np.empty(threads * BUFFER, np.uint8)
-        self._record = np.zeros(1, STREAM)
         self._set(
-            call=address_of(call),
-            threads=threads,
             columns=columns,
-            cut=order.cut,
+            cut=self._order.cut,
             scale=self.scale,
             totals=address_of(self._totals),
             rows=address_of(self.stream.rows),
-            buffers=address_of(self._buffers),
         )
 
     def _set(self, **values: int) -> None:
@@ -203,16 +199,15 @@ class Streamed:
             counts=address_of(counts),
             parts=address_of(self._parts) if cut and self._parts is not None else 0,
         )
-        address = address_of(self._record)
         if most:
             self._totals[: counts.size * self.out.shape[1]] = 0
             for position, size in self.stream.pieces():
-                self._add(position, size, cut, address)
+                self._add(position, size, cut)
             if cut:
-                launch(fold_parts, self.threads, address)
-        launch(write_rows, self.threads, self.out_format.like, address)
+                self._job.run(fold_parts)
+        self._job.run(write_rows, out=self.out_format)
 
-    def _add(self, position: int, size: int, cut: bool, address: int) -> None:
+    def _add(self, position: int, size: int, cut: bool) -> None:
         """Add a piece of the stream, ending blocks of positions where it passes their end."""
         length = self._order.block_length if cut else size
         first, end = position, position + size
@@ -220,9 +215,8 @@ class Streamed:
             limit = min(end, (first // length + 1) * length) if cut else end
             rows = address_of(self.stream.rows) + 8 * (first - position)
             self._set(rows=rows, first_position=first, size=limit - first)
-            launch(add_stream, self.threads, self.grad_format.like, address)
-            if cut and limit % length == 0:
-                launch(fold_parts, self.threads, address)
+            ends = cut and limit % length == 0
+            self._job.run(add_and_fold if ends else add_stream, self.grad_format)
             first = limit
 
 
@@ -241,15 +235,12 @@ def write_sums(
 
     With ``counts``, (V,), each row is divided by its count first; rows without one become zero.
     """
-    call = np.zeros(CALL.itemsize // 8, np.int64)
-    call[OUT] = address_of(out)
-    describe_out(call, out, out_format)
     num_weights, columns = sums.shape
-    buffers = np.empty(threads * BUFFER, np.uint8)
     record = np.zeros(1, STREAM)
-    record["call"], record["threads"] = address_of(call), threads
     record["columns"], record["scale"] = columns, counts is not None
-    record["buffers"] = address_of(buffers)
+    job = Job(threads, record, BUFFER)
+    job.call[OUT] = address_of(out)
+    describe_out(job.call, out, out_format)
     each = np.ones(min(WRITTEN_ROWS, num_weights), np.int64)
     for first_row in range(0, num_weights, WRITTEN_ROWS):
         size = min(WRITTEN_ROWS, num_weights - first_row)
@@ -257,4 +248,4 @@ def write_sums(
         record["totals"] = address_of(sums) + first_row * columns * 8
         here = each if counts is None else counts[first_row:]
         record["counts"] = address_of(here)
-        launch(write_rows, threads, out_format.like, address_of(record))
+        job.run(write_rows, out=out_format)

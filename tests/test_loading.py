@@ -15,6 +15,7 @@ from numba.core import caching, ccallback
 
 import numba_embed as ne
 from numba_embed import loading
+from numba_embed.runtime import pool_size
 
 SIGNATURE = numba.types.int64(numba.types.int64)
 OPTIONS = {"error_model": "numpy"}
@@ -101,16 +102,17 @@ def test_a_warm_first_call_makes_nothing_ready_and_later_compilations_do(
             )
 
     for threads in (1, 2):
-        first_calls(min(threads, ne.runtime.pool_size()))  # now all of it is cached
+        first_calls(min(threads, pool_size()))  # now all of it is cached
     code = """
 import sys
 import numpy as np
 from numba.core import event
 import numba_embed as ne
+from numba_embed.runtime import pool_size
 
 ids = np.arange(9000) % 4
 with event.install_recorder("numba:compile") as recorder:
-    for threads in (1, min(2, ne.runtime.pool_size())):
+    for threads in (1, min(2, pool_size())):
         for num_weights in (5, 9000):
             out = ne.embedding_dense_backward(
                 np.ones((9000, 1), np.float32), ids, num_weights, num_threads=threads

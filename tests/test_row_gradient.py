@@ -14,7 +14,6 @@ from reference import Array, assert_same_bits, dense_backward, ordered_sum
 import numba_embed as ne
 from numba_embed import embedding_row_gradient
 from numba_embed.buckets import EXACT_ROWS, cut_buckets
-from numba_embed.execute_rows import LISTED
 from numba_embed.order import sum_order
 
 
@@ -51,8 +50,6 @@ SHAPES = [
     (10_000, 2000, 3),  # every row a bucket of its own, no tables
     (6000, 90_000, 5),
     (20_000, 90_000, 2),  # a hot row, cut
-    (LISTED - 1, 90_000, 2),
-    (LISTED, 90_000, 2),  # rows are listed in parallel
     (1400, 300, 2100),  # wide rows are shared by columns
     (3, 10, 1025),
     (1, 1, 1),

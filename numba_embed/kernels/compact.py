@@ -1,105 +1,162 @@
-"""From ordered entries over all V rows to entries over the rows that are looked up only.
+"""The looked-up rows alone: listed from the ordered entries over all V rows, and summed.
 
-`count_rows` counts the distinct rows; `number_rows` lists them and replaces each entry's row by its
-place in the list. What follows sums a table of that many rows: `gather`, with every bit of its
-order, since that depends on the entries' positions and on the plan's cut alone.
+`list_rows` orders the positions and counts the distinct rows of each piece of the entries; then
+there can be memory for all of them. `sum_listed` lists the rows and sums each with every bit of the
+order of `gather`, since that depends on the entries' positions and on the plan's cut alone. A piece
+owns the rows that *begin* in its entries.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numba import prange
+from numba import types
 
+from numba_embed.kernels import layout as at
 from numba_embed.kernels import memory
-from numba_embed.runtime import Launcher, jit
+from numba_embed.kernels.bits import DOUBLE, ELEMENT, narrow
+from numba_embed.kernels.count import COUNT
+from numba_embed.kernels.gather import sum_row
+from numba_embed.kernels.hot import find_hot, sum_hot_blocks
+from numba_embed.kernels.memory import lower_bound, take_ticket
+from numba_embed.kernels.phases import RUN, Kernel, Phase
+from numba_embed.kernels.rows import _ask, _call_loop, _load, _splat, _store, intrinsic, narrow_row
+from numba_embed.runtime import jit_inline
 
-HEAD_WORDS = 2
-"""Words per thread: distinct rows before the thread's chunk, and whether the chunk begins one."""
+ROWS, HEADS = 0, 1
+"""What these kernels need besides a call record, whose `more` names it: int64 words. The first is
+the address of the list of rows, int64 (R,). One for each piece follows: the number of rows that
+begin in it, and later of those that begin before it."""
 
 
-@jit
-def threads_of(call_address: int) -> int:
-    """Return the number of pieces that a parallel phase is cut into."""
-    return memory.plan_at(memory.call_at(call_address).plan).threads
+@intrinsic
+def round_row(
+    typingctx: Any, value_like: Any, like: Any, target: Any, source: Any, later: Any, columns: Any
+) -> Any:
+    """``target[:columns] = +0.0 + source[:columns]``, rounded once: the sum of one contribution.
+
+    Asks for the columns of the row at ``later``.
+    """
+
+    def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
+        _ask(builder, value_like, args[2], column)
+        value = _load(builder, value_like, args[1], column, lanes)
+        value = builder.fadd(value, _splat(builder, DOUBLE(0.0), lanes))
+        _store(builder, narrow(builder, like, value, lanes), args[0], column, ELEMENT[like], lanes)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _call_loop(context, builder, f"round_row.{value_like}.{like}", args[2:], emit)
+
+    arguments = (value_like, like, types.int64, types.int64, types.int64, types.int64)
+    return types.void(*arguments), codegen
 
 
-@jit
-def count_heads(thread: int, heads_address: int, call_address: int) -> None:
-    """Count the entries of a chunk that are the first of their row. Writes the thread's words."""
+@jit_inline
+def count_heads(thread: int, call_address: int) -> None:
+    """Count the entries that are the first of their row, in each of one thread's pieces."""
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
-    order = memory.entries(call.workspace + plan.entries, call.taking_part)
+    size = call.taking_part
+    order = memory.entries(call.workspace + plan.entries, size)
+    heads = memory.words(call.more + HEADS * 8, plan.pieces)
     bits = np.uint64(plan.position_bits)
-    first, end = memory.chunk(thread, plan.threads, call.taking_part)
-    heads = memory.words(heads_address, HEAD_WORDS * plan.threads)
-    begins = np.int64(0)
-    if first < end and (first == 0 or order[first - 1] >> bits != order[first] >> bits):
-        begins = np.int64(1)
-    found = begins
-    for place in range(first + 1, end):
-        if order[place] >> bits != order[place - 1] >> bits:
-            found += 1
-    heads[HEAD_WORDS * thread] = found
-    heads[HEAD_WORDS * thread + 1] = begins
+    first_piece, end_piece = memory.chunk(thread, plan.threads, plan.pieces)
+    for piece in range(first_piece, end_piece):
+        first, end = memory.chunk(piece, plan.pieces, size)
+        found = np.int64(0)
+        if first == 0 and end > 0:
+            found, first = np.int64(1), np.int64(1)
+        for place in range(first, end):
+            if order[place] >> bits != order[place - 1] >> bits:
+                found += 1
+        heads[piece] = found
 
 
-@jit
-def prefix_heads(heads_address: int, call_address: int) -> int:
-    """Turn the chunks' counts into the number of rows before each chunk. Returns their sum."""
-    threads = threads_of(call_address)
-    heads = memory.words(heads_address, HEAD_WORDS * threads)
-    running = np.int64(0)
-    for thread in range(threads):
-        found = heads[HEAD_WORDS * thread]
-        heads[HEAD_WORDS * thread] = running
-        running += found
-    return running
-
-
-@jit
-def number_chunk(
-    thread: int, heads_address: int, rows_address: int, num_rows: int, call_address: int
-) -> None:
-    """List the rows that begin in a chunk and renumber its entries. Writes nothing else."""
+@jit_inline
+def prefix_heads(call_address: int) -> int:
+    """Turn the pieces' counts into the number of rows before each piece."""
     call = memory.call_at(call_address)
-    plan = memory.plan_at(call.plan)
-    order = memory.entries(call.workspace + plan.entries, call.taking_part)
-    rows = memory.words(rows_address, num_rows)
+    pieces = memory.plan_at(call.plan).pieces
+    heads = memory.words(call.more + HEADS * 8, pieces)
+    running = np.int64(0)
+    for piece in range(pieces):
+        found = heads[piece]
+        heads[piece] = running
+        running += found
+    return RUN
+
+
+@jit_inline
+def sum_begun(
+    grad_like: Any, out_like: Any, call: Any, plan: Any, piece: int, left: int, right: int,
+    base: int,
+) -> None:  # fmt: skip
+    """List and sum the rows that begin in a piece of the entries, columns ``[left, right)``.
+
+    The output is C-contiguous and native. Writes the rows' numbers and sums, and nothing else.
+    """
+    size, order_address = call.taking_part, call.workspace + plan.entries
+    order = memory.entries(order_address, size)
+    listing = memory.words(call.more, HEADS + plan.pieces)
+    rows, number = listing[ROWS], listing[HEADS + piece]
     bits = np.uint64(plan.position_bits)
     mask = (np.uint64(1) << bits) - np.uint64(1)
-    first, end = memory.chunk(thread, plan.threads, call.taking_part)
-    if first >= end:
-        return
-    heads = memory.words(heads_address, HEAD_WORDS * plan.threads)
-    number = heads[HEAD_WORDS * thread] - 1
-    row = order[first] >> bits
-    if heads[HEAD_WORDS * thread + 1] != 0:
-        number += 1
-        rows[number] = np.int64(row)
-    for place in range(first, end):
+    plain, stride, ahead = call.plain != 0, call.grad_strides[0], plan.ahead
+    source, itemsize = call.grad + left * call.grad_column, memory.itemsize(out_like)
+    place, end = memory.chunk(piece, plan.pieces, size)
+    if 0 < place < end:  # the rest of a row that began before
+        row = order[place - 1] >> bits
+        place = lower_bound(
+            order_address, place, end, (row << bits) + np.uint64(plan.num_positions)
+        )
+    while place < end:
         entry = order[place]
-        if entry >> bits != row:
-            row = entry >> bits
-            number += 1
-            rows[number] = np.int64(row)
-        order[place] = (np.uint64(number) << bits) | (entry & mask)
+        row = entry >> bits
+        memory.words(rows + number * 8, 1)[0] = np.int64(row)
+        target = call.out + number * call.out_row + left * itemsize
+        if plain and (place + 1 == size or order[place + 1] >> bits != row):
+            later = np.int64(order[min(place + ahead, size - 1)] & mask)
+            position = np.int64(entry & mask)
+            round_row(
+                grad_like, out_like, target, source + position * stride, source + later * stride,
+                right - left,
+            )  # fmt: skip
+            place += 1
+        else:
+            last = place
+            for column in range(left, right, at.TILE):
+                width = min(at.TILE, right - column)
+                last = sum_row(
+                    grad_like, out_like, call, plan, np.int64(row), place, size, column, width, base
+                )
+                narrow_row(out_like, target + (column - left) * itemsize, base + at.SUM, width)
+            if left == right:  # rows without columns
+                key = (row << bits) + np.uint64(plan.num_positions)
+                last = lower_bound(order_address, place, size, key)
+            place = last
+        number += 1
 
 
-@Launcher
-def count_rows(heads_address: int, call_address: int) -> int:
-    """Return how many distinct rows the ordered entries name.
+@jit_inline
+def sum_begun_rows(thread: int, call_address: int, grad_like: Any, out_like: Any) -> None:
+    """Take pieces of the entries, and column slices of wide rows, by ticket."""
+    call = memory.call_at(call_address)
+    plan = memory.plan_at(call.plan)
+    slices = plan.column_slices
+    base = call.workspace + plan.private + thread * plan.private_stride
+    item = take_ticket(call.workspace + plan.tickets)
+    while item < plan.pieces * slices:
+        left, right = memory.chunk(item % slices, slices, plan.columns)
+        sum_begun(grad_like, out_like, call, plan, item // slices, left, right, base)
+        item = take_ticket(call.workspace + plan.tickets)
 
-    Fills ``heads``, HEAD_WORDS int64 for each of the plan's threads, for `number_rows`.
-    """
-    threads = threads_of(call_address)
-    for thread in prange(threads):
-        count_heads(np.int64(thread), heads_address, call_address)
-    return prefix_heads(heads_address, call_address)
 
+_HOT = Phase(sum_hot_blocks, ("grad",), before=find_hot)
+_ROWS = Phase(sum_begun_rows, ("grad", "out"), before=prefix_heads)
 
-@Launcher
-def number_rows(heads_address: int, rows_address: int, num_rows: int, call_address: int) -> None:
-    """List the distinct rows, ascending, int64, and make each entry's row its place in the list."""
-    threads = threads_of(call_address)
-    for thread in prange(threads):
-        number_chunk(np.int64(thread), heads_address, rows_address, num_rows, call_address)
+list_rows = Kernel(*COUNT, Phase(count_heads))
+"""Check and order the positions, then count the rows that begin in each piece of the entries."""
+
+sum_listed, sum_listed_hot = Kernel(_ROWS), Kernel(_HOT, _ROWS)
+"""List and sum those rows; the latter for plans with ``max_hot`` > 0."""

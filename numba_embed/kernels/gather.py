@@ -167,6 +167,3 @@ gather = Kernel(*COUNT, _PIECES)
 
 gather_hot = Kernel(*COUNT, _HOT, _PIECES)
 """The same for several threads, which share the blocks of hot rows. Plans with ``max_hot`` > 0."""
-
-sum_ordered, sum_ordered_hot = Kernel(_PIECES), Kernel(_HOT, _PIECES)
-"""The second half of each, after `count`."""

@@ -75,6 +75,7 @@ CALL = np.dtype(
             "workspace",
             "position_map",  # int64 (N,): the gradient row of a position; 0: the position itself
             "position_weights",  # float64 (N,): a factor per position; 0: none
+            "more",  # the record of a kernel that needs one of its own
             # Strides in bytes, and 1 where elements have the other byte order.
             "out_row",
             "out_column",

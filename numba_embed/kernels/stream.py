@@ -10,21 +10,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 
 from numba_embed.kernels import elements, memory
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.count import NONE_BAD, NOT_AN_INTEGER, as_row
 from numba_embed.kernels.memory import array_at, words
+from numba_embed.kernels.phases import Kernel, Phase
 from numba_embed.kernels.rows import add_row, divide_row, set_row
-from numba_embed.runtime import Launcher, jit
+from numba_embed.runtime import cached, jit_inline
 
 STREAM = np.dtype(
     [
         (name, np.int64)
         for name in (
-            "call",  # address of the call record: where grad and out lie
-            "threads",
             "columns",
             # The block of rows.
             "first_row",
@@ -38,13 +36,12 @@ STREAM = np.dtype(
             "rows",  # int64 (size,)
             "first_position",
             "size",
-            "buffers",  # BUFFER bytes for each thread, of which at.SUM and at.SOURCE are used
         )
     ]
 )
 
 BUFFER = at.STAGED
-"""Bytes of a thread's buffers."""
+"""Bytes of a thread's buffers, of which at.SUM and at.SOURCE are used."""
 
 SHARED_COLUMNS = 16
 """From so many columns per thread on, threads share the columns of all rows, so that a hot row is
@@ -53,13 +50,7 @@ everyone's; below, each has rows of its own."""
 stream_at = memory._record_intrinsic("stream_at", STREAM)
 
 
-@jit
-def pieces_of(address: int) -> int:
-    """Return the number of pieces that a parallel phase is cut into."""
-    return stream_at(address).threads
-
-
-@Launcher
+@cached
 def read_rows(
     index_like: Any, source: int, size: int, num_weights: int, padding: int, dropping: bool,
     target: int,
@@ -78,7 +69,7 @@ def read_rows(
     return NONE_BAD
 
 
-@Launcher
+@cached
 def count_lookups(
     rows_address: int, size: int, first_row: int, num_rows: int, span: int, counts_address: int
 ) -> None:
@@ -94,21 +85,21 @@ def count_lookups(
             counts[row if span == 1 else row // span] += 1
 
 
-@jit
-def add_piece(thread: int, like: Any, address: int) -> None:
+@jit_inline
+def add_piece(thread: int, call_address: int, like: Any) -> None:
     """Add a piece of the stream to the block: one thread's columns, or one thread's rows."""
-    stream = stream_at(address)
-    call = memory.call_at(stream.call)
+    call = memory.call_at(call_address)
+    plan, stream = memory.plan_at(call.plan), stream_at(call.more)
     columns, first_row, first_position = stream.columns, stream.first_row, stream.first_position
     first, end = np.int64(0), stream.num_rows
     left, right = np.int64(0), columns
-    if columns >= SHARED_COLUMNS * stream.threads:
-        left, right = memory.chunk(thread, stream.threads, columns)
+    if columns >= SHARED_COLUMNS * plan.threads:
+        left, right = memory.chunk(thread, plan.threads, columns)
     else:
-        first, end = memory.chunk(thread, stream.threads, stream.num_rows)
+        first, end = memory.chunk(thread, plan.threads, stream.num_rows)
     rows = words(stream.rows, stream.size)
     counts = words(stream.counts, stream.num_rows)
-    buffer = stream.buffers + thread * BUFFER + at.SOURCE
+    buffer = call.workspace + plan.private + thread * plan.private_stride + at.SOURCE
     base, stride = call.grad + left * call.grad_column, call.grad_strides[0]
     plain, cut, parted = call.plain != 0, stream.cut, stream.parts != 0
     for place in range(stream.size):
@@ -127,21 +118,14 @@ def add_piece(thread: int, like: Any, address: int) -> None:
                     elements.add_position(like, call, position, column, width, there, buffer, False)
 
 
-@Launcher
-def add_stream(like: Any, address: int) -> None:
-    """Add a piece of the stream, which lies within one block of positions, to a block of rows."""
-    threads = pieces_of(address)
-    for thread in prange(threads):
-        add_piece(np.int64(thread), like, address)
-
-
-@jit
-def fold_chunk(thread: int, address: int) -> None:
+@jit_inline
+def fold_chunk(thread: int, call_address: int) -> None:
     """Add the parts of one thread's cut rows to their totals, and clear them."""
-    stream = stream_at(address)
+    call = memory.call_at(call_address)
+    plan, stream = memory.plan_at(call.plan), stream_at(call.more)
     counts = words(stream.counts, stream.num_rows)
     row_bytes = stream.columns * 8
-    first, end = memory.chunk(thread, stream.threads, stream.num_rows)
+    first, end = memory.chunk(thread, plan.threads, stream.num_rows)
     for row in range(first, end):
         if counts[row] >= stream.cut and counts[row] > 0:
             part = stream.parts + row * row_bytes
@@ -150,24 +134,16 @@ def fold_chunk(thread: int, address: int) -> None:
             memory.clear_bytes(part, row_bytes)
 
 
-@Launcher
-def fold_parts(address: int) -> None:
-    """End a block of positions: the parts of all cut rows go to their totals."""
-    threads = pieces_of(address)
-    for thread in prange(threads):
-        fold_chunk(np.int64(thread), address)
-
-
-@jit
-def write_chunk(thread: int, like: Any, address: int) -> None:
+@jit_inline
+def write_chunk(thread: int, call_address: int, like: Any) -> None:
     """Write one thread's rows of the block to the output; the totals keep their values."""
-    stream = stream_at(address)
-    call = memory.call_at(stream.call)
+    call = memory.call_at(call_address)
+    plan, stream = memory.plan_at(call.plan), stream_at(call.more)
     counts = words(stream.counts, stream.num_rows)
     columns = stream.columns
-    base = stream.buffers + thread * BUFFER
+    base = call.workspace + plan.private + thread * plan.private_stride
     total, buffer = base + at.SUM, base + at.SOURCE
-    first, end = memory.chunk(thread, stream.threads, stream.num_rows)
+    first, end = memory.chunk(thread, plan.threads, stream.num_rows)
     for place in range(first, end):
         row = stream.first_row + place
         if counts[place] == 0:
@@ -185,12 +161,17 @@ def write_chunk(thread: int, like: Any, address: int) -> None:
             elements.store(like, call, row, column, width, total, buffer)
 
 
-@Launcher
-def write_rows(like: Any, address: int) -> None:
-    """Scale, add what the output holds, and round a block's rows into the output.
+_ADD, _FOLD = Phase(add_piece, ("grad",)), Phase(fold_chunk)
 
-    Rows without look-ups become zero, or keep their bits when accumulating.
-    """
-    threads = pieces_of(address)
-    for thread in prange(threads):
-        write_chunk(np.int64(thread), like, address)
+add_stream = Kernel(_ADD)
+"""Add a piece of the stream, which lies within one block of positions, to a block of rows."""
+
+add_and_fold, fold_parts = Kernel(_ADD, _FOLD), Kernel(_FOLD)
+"""The same at the end of a block of positions, whose parts of all cut rows then go to their totals;
+and that end alone."""
+
+write_rows = Kernel(Phase(write_chunk, ("out",)))
+"""Scale, add what the output holds, and round a block's rows into the output.
+
+Rows without look-ups become zero, or keep their bits when accumulating.
+"""

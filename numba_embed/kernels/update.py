@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange, types
+from numba import types
 
 from numba_embed.kernels import layout as at
 from numba_embed.kernels import memory
 from numba_embed.kernels.bits import ELEMENT, narrow
+from numba_embed.kernels.phases import Kernel, Phase
 from numba_embed.kernels.rows import (
     _call_loop,
     _load,
@@ -21,13 +22,12 @@ from numba_embed.kernels.rows import (
     copy_columns,
     intrinsic,
 )
-from numba_embed.runtime import Launcher, jit
+from numba_embed.runtime import jit_inline
 
 UPDATE = np.dtype(
     [
         (name, np.int64)
         for name in (
-            "threads",
             "rows",  # int64 (size,): the distinct rows
             "size",
             "columns",
@@ -37,9 +37,10 @@ UPDATE = np.dtype(
             "target_row",
             "target_column",
             "target_swap",
-            "buffers",  # BUFFER bytes for each thread
+            "adding",  # 1: alpha times a row is added; 0: the row is put in place
         )
     ]
+    + [("alpha", np.float64)]
 )
 
 BUFFER = 8 * at.TILE
@@ -92,20 +93,20 @@ def convert_row(
     return types.void(value_like, like, types.int64, types.int64, types.int64), codegen
 
 
-@jit
-def update_chunk(
-    thread: int, adding: bool, alpha: float, value_like: Any, like: Any, address: int
-) -> None:
+@jit_inline
+def update_chunk(thread: int, call_address: int, value_like: Any, like: Any) -> None:
     """Update one thread's share of the (row, tile) pairs."""
-    update = update_at(address)
-    columns, size = update.columns, update.size
+    call = memory.call_at(call_address)
+    plan = memory.plan_at(call.plan)
+    update = update_at(call.more)
+    columns, size, adding = update.columns, update.size, update.adding != 0
     tiles = -(-columns // at.TILE)
     rows = memory.words(update.rows, size)
-    buffer = update.buffers + thread * BUFFER
+    buffer = call.workspace + plan.private + thread * plan.private_stride
     value_bytes, bytes_ = memory.itemsize(value_like), memory.itemsize(like)
     plain = update.target_column == bytes_ and update.target_swap == 0
     ask = min(min(columns, at.TILE) * bytes_, MAX_ASK)
-    first, end = memory.chunk(thread, update.threads, size * tiles)
+    first, end = memory.chunk(thread, plan.threads, size * tiles)
     for item in range(first, end):
         place, column = item // tiles, item % tiles * at.TILE
         width = min(at.TILE, columns - column)
@@ -122,7 +123,7 @@ def update_chunk(
                     like, buffer, bytes_, target, update.target_column, update.target_swap, width
                 )
         if adding:
-            add_scaled_row(value_like, like, into, source, alpha, width)
+            add_scaled_row(value_like, like, into, source, update.alpha, width)
         else:
             convert_row(value_like, like, into, source, width)
         if not plain:
@@ -131,15 +132,8 @@ def update_chunk(
             )
 
 
-@jit
-def pieces_of(address: int) -> int:
-    """Return the number of pieces that the update is cut into."""
-    return update_at(address).threads
+update_rows = Kernel(Phase(update_chunk, ("grad", "out")))
+"""Add ``alpha`` times each row of values to its row of the table, or put it there as it is.
 
-
-@Launcher
-def update_rows(adding: bool, alpha: float, value_like: Any, like: Any, address: int) -> None:
-    """Add ``alpha`` times each row of values to its row of the table, or put it there as it is."""
-    threads = pieces_of(address)
-    for thread in prange(threads):
-        update_chunk(np.int64(thread), adding, alpha, value_like, like, address)
+Values are of the format of gradients, the table of that of outputs.
+"""
