@@ -100,17 +100,18 @@ def embedding_dense_backward(
     usual = None
     if (
         type(grad) is type(indices) is np.ndarray
-        and out is padding_idx is core_num is num_threads is block_rows is None
+        and padding_idx is core_num is num_threads is block_rows is None
         and scale_grad_by_freq is accumulate is False
         and type(num_weights) is int
         and type(on_invalid) is str
         and on_invalid == "raise"
-        and current_pool() is None
+        and (current_pool() is None if out is None else type(out) is np.ndarray)
     ):
         # Hashing all arguments with their types takes longer than a small sum.
-        usual = (grad.shape, grad.dtype, indices.shape, indices.dtype, num_weights)
+        dtype = None if out is None else out.dtype
+        usual = (grad.shape, grad.dtype, indices.shape, indices.dtype, num_weights, dtype)
         small = _small_calls.get(usual)
-        if small is not None and (result := small(grad, indices)) is not None:
+        if small is not None and (result := small(grad, indices, out)) is not None:
             return result
     grad_array, index_array = check.as_array("grad", grad), check.as_array("indices", indices)
     if block_rows is not None or any(isinstance(x, np.memmap) for x in (grad, indices, out)):
@@ -146,7 +147,5 @@ def embedding_dense_backward(
         plan = plan_within(plan, available_threads())
     result = plan._run(grad_array, index_array, out, accumulate, None, None)
     if usual is not None and plan.threads == 1 and len(_small_calls) < MOST_PLANS:
-        small_call = import_module("numba_embed.small").SmallCall
-        if small_call.suits(plan, grad.dtype, indices.dtype):
-            _small_calls[usual] = small_call(plan, indices.dtype)
+        import_module("numba_embed.small").remember(_small_calls, usual, plan, grad, indices)
     return result

@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from numba_embed import validation as check
@@ -74,8 +75,25 @@ class Plan(BackwardPlan):
             )
         if report is not None and not isinstance(report, RunReport):
             raise EmbedTypeError(f"report must be a RunReport or None, got {type(report).__name__}")
+        usual = None
+        if (
+            type(grad) is type(indices) is np.ndarray
+            and report is None
+            and accumulate is False
+            and (current_pool() is None if out is None else type(out) is np.ndarray)
+        ):
+            usual = (grad.shape, grad.dtype, indices.shape, indices.dtype)
+            small = self.small_calls.get(usual)
+            if small is not None:
+                result = small(grad, indices, out, workspace)
+                if result is not None:
+                    return result
         grad_array, index_array = checked_operands(self, grad, indices)
-        return self._run(grad_array, index_array, out, accumulate, workspace, report)
+        result = self._run(grad_array, index_array, out, accumulate, workspace, report)
+        if usual is not None and self.threads == 1 and len(self.small_calls) < MOST_PLANS:
+            remember = import_module("numba_embed.small").remember
+            remember(self.small_calls, usual, self, grad, indices)
+        return result
 
     def _run(
         self,

@@ -190,6 +190,11 @@ class BackwardPlan:
         return []
 
     @cached_property
+    def small_calls(self) -> dict[Any, Any]:
+        """What runs small calls on plain arrays, by shapes and dtypes; see `numba_embed.small`."""
+        return {}
+
+    @cached_property
     def call_template(self) -> npt.NDArray[np.int64]:
         """The call record of a run on C-contiguous native arrays, but for their addresses."""
         record = np.zeros(1, at.CALL)

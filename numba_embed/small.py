@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numba_embed.address import OBJECT_OFFSET
+from numba_embed.address import OBJECT_OFFSET, address_of
 from numba_embed.execute import (
     BAD,
     GRAD,
@@ -29,11 +29,20 @@ from numba_embed.kernels.count import NONE_BAD
 from numba_embed.kernels.phases import run_phases
 from numba_embed.plan import BackwardPlan
 from numba_embed.validation import bad_index
+from numba_embed.workspace import Workspace
 
 Array = npt.NDArray[Any]
 
 _write_addresses = struct.Struct("@4q").pack_into
 assert (OBJECTS, INDICES, GRAD, OUT) == (0, 1, 2, 3), "what _write_addresses writes"
+
+
+def remember(
+    calls: dict[Any, Any], key: Any, plan: BackwardPlan, grad: Array, indices: Array
+) -> None:
+    """Note under ``key`` what runs calls like the one that has just ended, if they are small."""
+    if SmallCall.suits(plan, grad.dtype, indices.dtype):
+        calls[key] = SmallCall(plan, indices.dtype)
 
 
 class SmallCall:
@@ -70,20 +79,45 @@ class SmallCall:
             and index_dtype in INDEX_LIKE
         )
 
-    def __call__(self, grad: Array, indices: Array) -> Array | None:
-        """Return the result, or None if one of the arrays is not contiguous, aligned and writable.
+    def __call__(
+        self,
+        grad: Array,
+        indices: Array,
+        out: Array | None,
+        workspace: Workspace | None = None,
+    ) -> Array | None:
+        """Return the result, in ``out`` if given; or None if that is for others to do.
+
+        That is so where an array is not contiguous, aligned and writable, or where ``out`` has not
+        the plan's shape and dtype or overlaps an operand. A workspace is held meanwhile, though
+        the scratch memory is the record's own.
 
         Raises
         ------
         EmbedIndexError, EmbedValueError
-            For the first bad index in C order.
+            For the first bad index in C order, or a workspace that is too small.
+        WorkspaceBusyError
+            If another thread is using the workspace.
         """
         if not (grad.flags.carray and indices.flags.carray):
             return None
-        out = np.empty(self._shape, self._dtype)
+        if out is None:
+            out = np.empty(self._shape, self._dtype)
+        elif not self._fits(out, grad, indices):
+            return None
+        if workspace is not None:
+            run = object()
+            try:
+                workspace.acquire(self._plan.workspace_nbytes, run)
+                return self._run(grad, indices, out)
+            finally:
+                workspace.release(run)
+        return self._run(grad, indices, out)
+
+    def _run(self, grad: Array, indices: Array, out: Array) -> Array:
+        """Launch the kernel; what an interrupted call held is not used again."""
         try:
-            # A record serves one call at a time; what an interrupted call held is not used again.
-            held = self._records.pop()
+            held = self._records.pop()  # a record serves one call at a time
         except IndexError:
             held = self._record()
         record, words, address, _ = held
@@ -94,6 +128,17 @@ class SmallCall:
         if bad != NONE_BAD:
             raise bad_index(indices, bad, self._plan.num_weights)
         return out
+
+    def _fits(self, out: Array, grad: Array, indices: Array) -> bool:
+        """Whether the result can be written to ``out`` as it lies there."""
+        if out.shape != self._shape or out.dtype != self._dtype or not out.flags.carray:
+            return False
+        first, end = address_of(out), address_of(out) + out.nbytes
+        for other in (grad, indices):
+            start = address_of(other)
+            if start < end and first < start + other.nbytes:
+                return False
+        return True
 
     def _record(self) -> tuple[Any, Any, int, Any]:
         """Return a call record, the same as a sequence of int, its address, and its scratch."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from inputs import Array, around, refused, spaced
+from inputs import Array, around, plan_for, refused, spaced
 from reference import FLOATS, assert_same_bits
 from reference import fast_dense_backward as embedding_backward
 
@@ -24,8 +25,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     tries: list[bool] = []
     run = SmallCall.__call__
 
-    def noting(self: SmallCall, grad: Array, indices: Array) -> Array | None:
-        result = run(self, grad, indices)
+    def noting(self: SmallCall, *operands: Any) -> Array | None:
+        result = run(self, *operands)
         tries.append(result is not None)
         return result
 
@@ -74,8 +75,8 @@ def test_what_is_not_plain_goes_the_long_way(taken: list[bool]) -> None:
     out = np.empty_like(want)
     assert_same_bits(E(swapped, ids, 9), E(swapped, ids, 9))
     assert_same_bits(E(grad, ids.tolist(), 9), want)
-    assert_same_bits(E(grad, ids, 9, out=out), want)
     assert_same_bits(E(grad, ids, 9, num_threads=1), want)
+    assert_same_bits(E(grad, ids, 9, out=out, accumulate=False), want)
     assert_same_bits(E(grad, ids, np.int64(9)), want)
     assert not E(grad, ids, 9, int(ids[0]))[ids[0]].any()
     assert E(grad, ids, 10).shape == (10, 5)
@@ -84,6 +85,58 @@ def test_what_is_not_plain_goes_the_long_way(taken: list[bool]) -> None:
     with pytest.raises(ne.EmbedValueError, match="accumulate"):
         E(grad, ids, 9, accumulate=True)
     assert taken == [False] * 4
+
+
+def test_given_outputs(taken: list[bool]) -> None:
+    grad, ids = problem(40, 9, 5)
+    want = E(grad, ids, 9)
+    plan = plan_for(grad, ids, 9)
+    space = plan.make_workspace()
+    out = np.empty_like(want)
+    runs: list[Callable[..., Array]] = [
+        lambda out: E(grad, ids, 9, out=out),
+        lambda out: plan.execute(grad, ids, out),
+        lambda out: plan.execute(grad, ids, out, workspace=space),
+    ]
+    for run in runs:
+        for _ in range(3):
+            out[...] = 7
+            assert run(out) is out
+            assert_same_bits(out, want)
+    assert taken == [True] * 7, "all but the first of the function and of the plan"
+    del taken[:]
+    memory = np.zeros(1000, np.float32)
+    memory[100:300] = grad.ravel()
+    inside = memory[100:300].reshape(40, 5)
+    for run in (
+        lambda out: E(inside, ids, 9, out=out),
+        lambda out: plan.execute(inside, ids, out, workspace=space),
+    ):
+        for start, clear in ((55, True), (56, False), (299, False), (300, True), (150, False)):
+            memory[100:300] = grad.ravel()
+            target = memory[start : start + 45].reshape(9, 5)
+            if clear:
+                assert_same_bits(run(target), want)
+            else:
+                with refused(ValueError, "out", "grad"):
+                    run(target)
+                assert_same_bits(inside, grad)
+        with refused(ValueError, "out", "(9, 5)", "(9, 6)"):
+            run(np.empty((9, 6), np.float32))
+        other = np.empty((9, 10), np.float32)[:, ::2]
+        assert_same_bits(run(other), want)
+        other.flags.writeable = False
+        with refused(ValueError, "out", "read-only"):
+            run(other)
+    double = np.empty((9, 5))
+    assert_same_bits(E(grad, ids, 9, out=double), want.astype(np.float64))
+    with refused(TypeError, "out", "float32", "float64"):
+        plan.execute(grad, ids, double)
+    with refused(ValueError, "workspace", plan.workspace_nbytes, 5):
+        plan.execute(grad, ids, out, workspace=ne.Workspace(5))
+    space.acquire(0, "somebody else")
+    with pytest.raises(ne.WorkspaceBusyError):
+        plan.execute(grad, ids, out, workspace=space)
 
 
 def test_errors_stay(taken: list[bool]) -> None:
