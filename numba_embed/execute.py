@@ -83,7 +83,7 @@ def execute(
     EmbedIndexError, EmbedValueError
         For the first bad index in C order.
     """
-    spare = _spare(plan) if scratch is None else Spare.of(plan, scratch)
+    spare = take_spare(plan) if scratch is None else Spare.of(plan, scratch)
     call, address, memory = spare
     index_like, source = _index_operand(plan, indices, memory)
     call[INDICES] = pointer(source)
@@ -176,7 +176,7 @@ class Spare(NamedTuple):
         return cls(call, address_of(call), scratch)
 
 
-def _spare(plan: BackwardPlan) -> Spare:
+def take_spare(plan: BackwardPlan) -> Spare:
     """Return record and memory of an earlier run that has ended, or fresh ones."""
     try:
         spare: Spare = plan.spares.pop()

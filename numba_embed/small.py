@@ -22,8 +22,8 @@ from numba_embed.execute import (
     OBJECTS,
     OUT,
     SPARE_BYTES,
-    Spare,
     program_of,
+    take_spare,
 )
 from numba_embed.kernels.count import NONE_BAD
 from numba_embed.kernels.phases import run_phases
@@ -64,7 +64,7 @@ class SmallCall:
         self._program, self._phases = program.address, program.phases
         self._launch = run_phases.serial
         self._shape, self._dtype = plan.out_shape, plan.out_dtype
-        self._records: list[tuple[Any, Any, int, Any]] = []
+        self._records = [self._record()]
 
     @staticmethod
     def suits(plan: BackwardPlan, grad_dtype: np.dtype[Any], index_dtype: np.dtype[Any]) -> bool:
@@ -142,6 +142,6 @@ class SmallCall:
 
     def _record(self) -> tuple[Any, Any, int, Any]:
         """Return a call record, the same as a sequence of int, its address, and its scratch."""
-        spare = Spare.of(self._plan, np.empty(self._plan.workspace_nbytes, np.uint8))
+        spare = take_spare(self._plan)
         record: Any = spare.call
         return record, memoryview(record), spare.address, spare.scratch
