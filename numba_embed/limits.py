@@ -56,7 +56,7 @@ def max_embedding_dim(num_weights: int, core_num: int, indices_dtype: DTypeLike)
     """Return the largest embedding dimension that the Atlas training series accepts.
 
     The limit applies there when ``scale_grad_by_freq`` is true. As published with
-    aclnnEmbeddingDenseBackward, 180192 bytes being a core's unified buffer::
+    aclnnEmbeddingDenseBackward, 180192 bytes being a core's unified buffer:
 
         int32 indices:  D < (180192 - countsSize * 4) / 36
         int64 indices:  D < (180192 - countsSize * 8) / 20
