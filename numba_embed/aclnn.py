@@ -97,8 +97,8 @@ def embedding_dense_backward_get_workspace_size(
 
     Parameters
     ----------
-    grad, indices, num_weights, padding_idx, scale_grad_by_freq
-        As in `numba_embed.embedding_dense_backward`, of the dtypes that the product accepts.
+    grad, indices, num_weights, padding_idx, scale_grad_by_freq : as there
+        See `numba_embed.embedding_dense_backward`; dtypes are those that the product accepts.
     out : array, shape (num_weights, D)
         Where phase two writes; its dtype may differ from grad's. It must not overlap an operand.
     product : Product or str
@@ -199,12 +199,25 @@ def embedding_dense_backward(
 
 
 def get_recent_err_msg() -> str:
-    """Return the text of the calling thread's last failure; empty if there was none."""
+    """Return the text of the calling thread's last failure; empty if there was none. O(1)."""
     return this_thread.message
 
 
 def ctx_set_sys_param_opt(opt: SysParamOpt, value: int) -> Status:
-    """Set an option of the calling thread to 0 or 1; anything else is ACLNN_ERR_PARAM_INVALID."""
+    """Set an option of the calling thread. O(1).
+
+    Parameters
+    ----------
+    opt : SysParamOpt
+        Which one.
+    value : int
+        0 or 1.
+
+    Returns
+    -------
+    Status
+        ACLNN_ERR_PARAM_INVALID for anything else.
+    """
     try:
         _checked_option(opt)
         this_thread.deterministic = int(check.flag("value", value))
@@ -214,7 +227,20 @@ def ctx_set_sys_param_opt(opt: SysParamOpt, value: int) -> Status:
 
 
 def ctx_get_sys_param_opt(opt: SysParamOpt) -> tuple[Status, int]:
-    """Return a status and the value of an option of the calling thread, by default 0."""
+    """Return the value of an option of the calling thread. O(1).
+
+    Parameters
+    ----------
+    opt : SysParamOpt
+        Which one.
+
+    Returns
+    -------
+    status : Status
+        ACLNN_ERR_PARAM_INVALID if there is no such option.
+    value : int
+        0 or 1; 0 unless it was set.
+    """
     try:
         _checked_option(opt)
     except Exception as error:

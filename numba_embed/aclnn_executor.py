@@ -95,6 +95,11 @@ class OpExecutor:
 
         A failure's text becomes the calling thread's `get_recent_err_msg`. Before phase two there
         is no run to wait for: ACLNN_ERR_PARAM_INVALID.
+
+        Returns
+        -------
+        Status
+            That of phase two, run to its end.
         """
         if self._state == "new":
             return failed(EmbedValueError("executor has not been run: there is no run to wait for"))
@@ -113,6 +118,18 @@ class OpExecutor:
 
     def start(self, workspace: Workspace, stream: Executor | None) -> Status:
         """Run in a checked workspace, here or on a stream.
+
+        Parameters
+        ----------
+        workspace : Workspace
+            Of the plan's size at least.
+        stream : concurrent.futures.Executor or None
+            Where to queue the run; None runs it before this returns.
+
+        Returns
+        -------
+        Status
+            Of the run, or of the queueing.
 
         Raises
         ------

@@ -55,8 +55,8 @@ def embedding_dense_backward_chunks(
     ----------
     batches : iterable of (grad, indices)
         Each as in `embedding_dense_backward`, with the same D. One is needed at a time.
-    num_weights, padding_idx, scale_grad_by_freq, on_invalid, core_num, num_threads
-        As there; frequencies are those of the whole stream.
+    num_weights, padding_idx, scale_grad_by_freq, on_invalid, core_num, num_threads : as there
+        See `embedding_dense_backward`; frequencies are those of the whole stream.
     out : array, shape (V, D), optional
         Where to write the result, at the end. By default a fresh array of the first grad's dtype.
     accumulator : float64 array, shape (V, D), C-contiguous, optional

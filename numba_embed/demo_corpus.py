@@ -55,7 +55,7 @@ def stdlib_files() -> list[Path]:
     return list(_walk(root, suffix=".py", skipped=STDLIB_SKIPPED))
 
 
-def text_files(paths: Sequence[Path]) -> list[Path]:
+def text_files(paths: Sequence[str | Path]) -> list[Path]:
     """Return the files that ``paths`` name: a file is itself, a folder all visible files below it.
 
     Raises
@@ -64,13 +64,14 @@ def text_files(paths: Sequence[Path]) -> list[Path]:
         A path does not exist.
     """
     files: list[Path] = []
-    for path in paths:
+    for name in paths:
+        path = Path(name)
         if path.is_dir():
             files.extend(_walk(path))
         elif path.exists():
             files.append(path)
         else:
-            raise EmbedValueError(f"text must name files or folders that exist, got {str(path)!r}")
+            raise EmbedValueError(f"text must name files or folders that exist, got {str(name)!r}")
     return files
 
 

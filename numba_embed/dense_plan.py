@@ -34,7 +34,17 @@ class Plan(BackwardPlan):
     """
 
     def make_workspace(self) -> Workspace:
-        """Allocate a workspace for this plan."""
+        """Allocate a workspace for this plan: `workspace_nbytes` bytes, uninitialised.
+
+        Returns
+        -------
+        Workspace
+
+        Raises
+        ------
+        MemoryError
+            If the system has no such memory.
+        """
         return Workspace(self.workspace_nbytes)
 
     def execute(
@@ -50,8 +60,8 @@ class Plan(BackwardPlan):
 
         Parameters
         ----------
-        grad, indices, out, accumulate
-            As in `embedding_dense_backward`; sizes and dtypes must be the plan's.
+        grad, indices, out, accumulate : as there
+            See `embedding_dense_backward`; sizes and dtypes must be the plan's.
         workspace : Workspace, optional
             Scratch memory to use; by default it is allocated for this run.
         report : RunReport, optional
@@ -68,6 +78,10 @@ class Plan(BackwardPlan):
             As `embedding_dense_backward`; also for arrays that do not fit the plan.
         WorkspaceBusyError
             If another thread is running in the same workspace.
+
+        Notes
+        -----
+        O(N D + V D) time; no memory beside the workspace's and a fresh output's.
         """
         if workspace is not None and not isinstance(workspace, Workspace):
             raise EmbedTypeError(
@@ -175,12 +189,16 @@ def plan_dense_backward(
 
     Parameters
     ----------
-    grad_shape, grad_dtype
-        Of the gradient, (..., D). "bfloat16" is understood as a name without `ml_dtypes`.
-    indices_shape, indices_dtype
-        Of the indices; as many entries as the gradient has rows.
-    num_weights, padding_idx, scale_grad_by_freq, on_invalid, core_num, num_threads
-        As in `embedding_dense_backward`.
+    grad_shape : tuple of int
+        Shape of the gradient, (..., D).
+    grad_dtype : dtype_like
+        Its dtype. "bfloat16" is understood as a name without `ml_dtypes`.
+    indices_shape : tuple of int
+        Shape of the indices: as many entries as the gradient has rows.
+    indices_dtype : dtype_like
+        Their dtype.
+    num_weights, padding_idx, scale_grad_by_freq, on_invalid, core_num, num_threads : as there
+        See `embedding_dense_backward`.
     out_dtype : dtype, optional
         Of the result; by default the gradient's.
 

@@ -26,8 +26,8 @@ _INDEX_DTYPES = (
 def counts_size(num_weights: int, core_num: int) -> int:
     """Return the largest share of the documented split: ``V // core_num + V % core_num``.
 
-    It is the number of entries of one core's frequency buffer. The formula is that of the
-    published documentation of aclnnEmbeddingDenseBackward.
+    It is the number of rows, and of entries of one core's frequency buffer. The formula is that of
+    the published documentation of aclnnEmbeddingDenseBackward.
 
     Parameters
     ----------
@@ -43,6 +43,10 @@ def counts_size(num_weights: int, core_num: int) -> int:
     EmbedValueError
         If an argument lies outside its range.
 
+    Notes
+    -----
+    O(1), in exact integers.
+
     Examples
     --------
     >>> counts_size(30000, 32)
@@ -56,7 +60,7 @@ def max_embedding_dim(num_weights: int, core_num: int, indices_dtype: DTypeLike)
     """Return the largest embedding dimension that the Atlas training series accepts.
 
     The limit applies there when ``scale_grad_by_freq`` is true. As published with
-    aclnnEmbeddingDenseBackward, 180192 bytes being a core's unified buffer::
+    aclnnEmbeddingDenseBackward, 180192 bytes being a core's unified buffer:
 
         int32 indices:  D < (180192 - countsSize * 4) / 36
         int64 indices:  D < (180192 - countsSize * 8) / 20
@@ -83,6 +87,10 @@ def max_embedding_dim(num_weights: int, core_num: int, indices_dtype: DTypeLike)
     EmbedValueError
         If `num_weights` or `core_num` lies outside its range.
 
+    Notes
+    -----
+    O(1), in exact integers.
+
     Examples
     --------
     >>> max_embedding_dim(30000, 32, "int32"), max_embedding_dim(30000, 32, "int64")
@@ -99,7 +107,23 @@ def embedding_dim_fits(
     """Tell whether `embedding_dim` is below the limit that `max_embedding_dim` describes.
 
     Unlike a comparison with `max_embedding_dim`, it is right for a dimension of 0 as well, which is
-    legal only while the right side of the limit is positive. Parameters and errors as there.
+    legal only while the right side of the limit is positive. O(1).
+
+    Parameters
+    ----------
+    embedding_dim : int
+        Columns of the table, D, in ``[0, 2**64 - 1]``.
+    num_weights, core_num, indices_dtype : as there
+        See `max_embedding_dim`.
+
+    Returns
+    -------
+    bool
+
+    Raises
+    ------
+    EmbedTypeError, EmbedValueError
+        As `max_embedding_dim`.
     """
     per_row, per_column = limit_bytes(indices_dtype)
     columns = check_integer("embedding_dim", embedding_dim, 0)
@@ -116,7 +140,19 @@ def smallest_core_num(num_weights: int, embedding_dim: int, indices_dtype: DType
     share that fits, m at most, needs ``q <= m``, where the buffer keeps m below 45048. So for q
     from m down to 1, that is for c upwards, the first c of each run that fits is known at once.
 
-    Parameters and errors as for `embedding_dim_fits`. At most 45047 steps for any V.
+    Parameters
+    ----------
+    num_weights, embedding_dim, indices_dtype : as there
+        See `embedding_dim_fits`.
+
+    Raises
+    ------
+    EmbedTypeError, EmbedValueError
+        As `embedding_dim_fits`.
+
+    Notes
+    -----
+    At most 45047 steps for any V.
     """
     per_row, per_column = limit_bytes(indices_dtype)
     columns = check_integer("embedding_dim", embedding_dim, 0)
@@ -133,7 +169,12 @@ def smallest_core_num(num_weights: int, embedding_dim: int, indices_dtype: DType
 
 
 def limit_bytes(indices_dtype: DTypeLike) -> tuple[int, int]:
-    """Return the buffer bytes per owned row and per column, for indices of a dtype.
+    """Return the buffer bytes per owned row and per column, for indices of a dtype. O(1).
+
+    Parameters
+    ----------
+    indices_dtype : dtype_like
+        Any index dtype that the library accepts; all but int64 count as int32.
 
     Raises
     ------

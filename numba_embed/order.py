@@ -67,13 +67,17 @@ def sum_order(num_positions: int, num_weights: int, embedding_dim: int) -> SumOr
 
     Parameters
     ----------
-    num_positions, num_weights, embedding_dim
+    num_positions, num_weights, embedding_dim : int
         N, V and D, each >= 0.
 
     Returns
     -------
     SumOrder
         The cut, the number of blocks and their length in positions.
+
+    Notes
+    -----
+    O(1). The arguments are trusted.
     """
     blocks = _small_vocabulary_blocks(num_positions, num_weights, embedding_dim)
     cut = 0

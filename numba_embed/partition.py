@@ -88,7 +88,7 @@ class CorePartition:
 
     @property
     def counts_size(self) -> int:
-        """Rows of the largest share: the entries of one core's frequency buffer."""
+        """Rows of the largest share: the entries of one core's frequency buffer. O(1)."""
         quotient, remainder = divmod(self.num_weights, self.core_num)
         if self.split == "balanced":
             return quotient + (remainder > 0)
@@ -128,6 +128,15 @@ class CorePartition:
 
     def rows_of(self, core: int) -> range:
         """Return the rows that one core owns. O(1).
+
+        Parameters
+        ----------
+        core : int
+            In ``[0, core_num)``.
+
+        Returns
+        -------
+        range
 
         Raises
         ------
@@ -236,10 +245,21 @@ class CorePartition:
 
 
 def partition_rows(num_weights: int, core_num: int, split: Split = "counts_size") -> CorePartition:
-    """Share `num_weights` rows among `core_num` cores.
+    """Share the rows of a table among cores. O(1) time and memory, however many cores.
 
-    Parameters, errors and the two splits are those of `CorePartition`. O(1) time and memory,
-    however large `core_num` is.
+    Parameters
+    ----------
+    num_weights, core_num, split : as there
+        See `CorePartition`, which also says how the two splits differ.
+
+    Returns
+    -------
+    CorePartition
+
+    Raises
+    ------
+    EmbedTypeError, EmbedValueError
+        As `CorePartition`.
 
     Examples
     --------

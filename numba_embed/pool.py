@@ -94,6 +94,20 @@ class OutputPool:
         """Lend ``nbytes`` bytes of undefined content, uint8 (nbytes,), at a multiple of 64.
 
         O(number of idle buffers).
+
+        Parameters
+        ----------
+        nbytes : int
+            0 or more.
+
+        Returns
+        -------
+        uint8 array of shape (nbytes,)
+
+        Raises
+        ------
+        MemoryError
+            If no idle buffer serves and the system has no such memory.
         """
         if nbytes < SMALLEST:
             return _allocate(nbytes)
@@ -106,12 +120,29 @@ class OutputPool:
         return lent
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Lend a C-contiguous array of undefined content."""
+        """Lend a C-contiguous array of undefined content, as `take` does.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Its shape.
+        dtype : dtype_like
+            Its dtype.
+
+        Returns
+        -------
+        array of shape ``shape``
+
+        Raises
+        ------
+        MemoryError
+            As `take`.
+        """
         dtype = np.dtype(dtype)
         return self.take(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 
     def release(self) -> int:
-        """Give all idle memory back to the system. Returns its bytes."""
+        """Give all idle memory back to the system. Returns its bytes. O(number of idle buffers)."""
         with self._lock:
             freed, self._idle, self._idle_nbytes = self._idle_nbytes, [], 0
         self._settle()

@@ -42,7 +42,12 @@ class Product(enum.Enum):
 
     @classmethod
     def parse(cls, product: Product | str) -> Product:
-        """Return the product of a name such as ``"ATLAS_A2"`` or ``"atlas-a2"``.
+        """Return the product of a name such as ``"ATLAS_A2"`` or ``"atlas-a2"``. O(1).
+
+        Parameters
+        ----------
+        product : Product or str
+            Letters of any case, words joined by ``_`` or ``-``.
 
         Raises
         ------
@@ -91,7 +96,13 @@ class Product(enum.Enum):
         return 48 if self in (Product.ATLAS_A2, Product.ATLAS_A3) else None
 
     def buffer_bytes(self, scale_grad_by_freq: bool) -> int | None:
-        """Return the bytes of a core's buffer that limit the embedding dimension, if any do."""
+        """Return the bytes of a core's buffer that limit the embedding dimension, if any do. O(1).
+
+        Parameters
+        ----------
+        scale_grad_by_freq : bool
+            Whether frequencies are counted, which is what the buffer is for.
+        """
         limited = self is Product.ATLAS_TRAINING and scale_grad_by_freq
         return UNIFIED_BUFFER_BYTES if limited else None
 
@@ -105,9 +116,16 @@ class Advisory:
 
 
 def dtype_refusals(product: Product, grad_dtype: str, indices_dtype: str) -> tuple[str, ...]:
-    """Return why a product refuses dtypes, given by name: one sentence each, none if it does not.
+    """Return why a product refuses dtypes: one sentence each, none if it does not. O(1).
 
     An unsupported product refuses all.
+
+    Parameters
+    ----------
+    product : Product
+        Whose lists apply.
+    grad_dtype, indices_dtype : str
+        Names of dtypes.
     """
     if not product.supported:
         return (f"{product.value} does not support the operator",)
@@ -129,9 +147,21 @@ def dim_refusals(
     indices_dtype: str,
     scale_grad_by_freq: bool,
 ) -> tuple[str, ...]:
-    """Return why a product refuses an embedding dimension: one sentence, or none.
+    """Return why a product refuses an embedding dimension: one sentence, or none. O(1).
 
-    Errors are those of `numba_embed.limits.embedding_dim_fits`.
+    Parameters
+    ----------
+    product : Product
+        Whose limit applies, if it has one.
+    num_weights, core_num, embedding_dim, indices_dtype : as there
+        See `numba_embed.limits.embedding_dim_fits`.
+    scale_grad_by_freq : bool
+        Whether frequencies are needed, which is when there is a limit.
+
+    Raises
+    ------
+    EmbedTypeError, EmbedValueError
+        As there.
     """
     if product.buffer_bytes(scale_grad_by_freq) is None:
         return ()
@@ -153,7 +183,24 @@ def smallest_accepted_core_num(
     indices_dtype: str,
     scale_grad_by_freq: bool,
 ) -> int | None:
-    """Return the smallest core_num with which a product accepts a shape; None if it never does."""
+    """Return the smallest core_num with which a product accepts a shape; None if it never does.
+
+    Parameters
+    ----------
+    product, num_weights, embedding_dim, indices_dtype, scale_grad_by_freq : as there
+        See `dim_refusals`.
+    grad_dtype : str
+        Name of the gradient's dtype.
+
+    Raises
+    ------
+    EmbedTypeError, EmbedValueError
+        As `dim_refusals`.
+
+    Notes
+    -----
+    At most 45047 steps, see `numba_embed.limits.smallest_core_num`.
+    """
     if dtype_refusals(product, grad_dtype, indices_dtype):
         return None
     if product.buffer_bytes(scale_grad_by_freq) is None:

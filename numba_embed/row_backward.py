@@ -37,8 +37,10 @@ def embedding_row_gradient(
 
     Parameters
     ----------
-    grad, indices, num_weights, padding_idx, scale_grad_by_freq, on_invalid, core_num, num_threads
-        As in `embedding_dense_backward`. ``num_weights`` may be up to 2**62.
+    grad, indices, padding_idx, scale_grad_by_freq, on_invalid, core_num, num_threads : as there
+        See `embedding_dense_backward`.
+    num_weights : int
+        V, the number of rows of the table, up to 2**62.
     out_dtype : dtype, optional
         Of the values: any of the gradient dtypes; by default the gradient's.
 
@@ -92,7 +94,17 @@ class RowPlan(BackwardPlan):
     """
 
     def make_workspace(self) -> Workspace:
-        """Allocate a workspace for this plan."""
+        """Allocate a workspace for this plan: `workspace_nbytes` bytes, uninitialised.
+
+        Returns
+        -------
+        Workspace
+
+        Raises
+        ------
+        MemoryError
+            If the system has no such memory.
+        """
         return Workspace(self.workspace_nbytes)
 
     def execute(self, grad: Any, indices: Any, workspace: Workspace | None = None) -> RowGradient:
@@ -100,8 +112,8 @@ class RowPlan(BackwardPlan):
 
         Parameters
         ----------
-        grad, indices
-            As in `embedding_row_gradient`.
+        grad, indices : as there
+            See `embedding_row_gradient`; sizes and dtypes must be the plan's.
         workspace : Workspace, optional
             Scratch memory to use; by default it is allocated for this run.
 
@@ -115,6 +127,10 @@ class RowPlan(BackwardPlan):
             As `embedding_row_gradient`; also for arrays that do not fit the plan.
         WorkspaceBusyError
             If another thread is running in the same workspace.
+
+        Notes
+        -----
+        O(N D) time; fresh memory for rows and values alone.
         """
         if workspace is not None and not isinstance(workspace, Workspace):
             raise EmbedTypeError(
@@ -160,12 +176,22 @@ def plan_row_gradient(
 ) -> RowPlan:
     """Plan a row gradient from shapes and dtypes alone. O(1): no data is looked at.
 
-    Parameters, errors: as `plan_dense_backward`.
+    Parameters
+    ----------
+    grad_shape, grad_dtype, indices_shape, indices_dtype, out_dtype : as there
+        See `plan_dense_backward`.
+    num_weights, padding_idx, scale_grad_by_freq, on_invalid, core_num, num_threads : as there
+        See `embedding_row_gradient`.
 
     Returns
     -------
     RowPlan
         Knows its largest workspace in bytes, and runs many times.
+
+    Raises
+    ------
+    EmbedTypeError, EmbedValueError
+        As `embedding_row_gradient`, but for what only data can show.
     """
     return _planned(
         check.checked_shape("grad_shape", grad_shape),

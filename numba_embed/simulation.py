@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from numba_embed.errors import EmbedValueError
 from numba_embed.limits import limit_bytes
-from numba_embed.partition import CorePartition, IntArray, Split
+from numba_embed.partition import SPLITS, CorePartition, IntArray, Split
 from numba_embed.products import Product
+from numba_embed.scalars import shown
 from numba_embed.validation import checked_format
 
 
@@ -82,12 +84,12 @@ class CoreSimulation:
 
     @property
     def rows_per_core(self) -> IntArray:
-        """Rows that every core owns."""
+        """Rows that every core owns, as `CorePartition.rows_per_core`. O(core_num)."""
         return self.partition.rows_per_core
 
     @property
     def bytes_moved_per_core(self) -> NDArray[Any]:
-        """Bytes that every core reads and writes.
+        """Bytes that every core reads and writes. O(core_num).
 
         For a look-up its index and its gradient row, for an owned row the output row, of grad's
         dtype: every output row is written, looked up or not. Exact: Python integers where int64
@@ -99,7 +101,7 @@ class CoreSimulation:
 
     @property
     def buffer_bytes_per_core(self) -> NDArray[Any]:
-        """Bytes of its buffer that a core needs, as the published limit counts them.
+        """Bytes of its buffer that a core needs, as the published limit counts them. O(core_num).
 
         With int32 indices 4 for an owned row and 36 for a column, with int64 indices 8 and 20.
         """
@@ -138,7 +140,7 @@ class CoreSimulation:
         return 1.0 - self.speedup_bound / self.core_num
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values that JSON can hold."""
+        """Return everything as plain values that JSON can hold. O(core_num)."""
         return {
             **self.summary(),
             "num_weights": self.num_weights,
@@ -213,11 +215,24 @@ class CoreSweep:
         return tuple(found.core_num for found in self.simulations["counts_size"])
 
     def speedup_bounds(self, split: Split) -> NDArray[np.float64]:
-        """Return the speed-up bound for every core count."""
+        """Return the speed-up bound for every core count: float64, shape (core counts,).
+
+        Parameters
+        ----------
+        split : {"counts_size", "balanced"}
+            Of which split.
+
+        Raises
+        ------
+        EmbedValueError
+            If there is no split of that name.
+        """
+        if split not in SPLITS:
+            raise EmbedValueError(f"split must be one of {SPLITS}, got {shown(split)}")
         return np.array([found.speedup_bound for found in self.simulations[split]])
 
     def accepted(self) -> NDArray[np.bool_]:
-        """Return for every core count whether the product accepts it."""
+        """Return whether the product accepts each core count: bool, shape (core counts,)."""
         return np.array([found.accepted for found in self.simulations["counts_size"]])
 
     def to_dict(self) -> dict[str, Any]:

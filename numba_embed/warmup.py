@@ -45,6 +45,10 @@ def warmup(
         A name is not a dtype that the operator accepts.
     ModuleNotFoundError
         "bfloat16" was asked for and `ml_dtypes` is not installed.
+
+    Notes
+    -----
+    Seconds of compilation for every format that is not in the cache yet.
     """
     steps = list(_steps(formats, index_dtypes))
     for label, plan, grad, indices in steps:
@@ -76,7 +80,12 @@ def _steps(
 def cache_info() -> tuple[Path | None, int]:
     """Return the directory of compiled kernels, and how many files of this version it holds.
 
-    The directory is None where none is writable. Nothing is compiled.
+    Returns
+    -------
+    directory : Path or None
+        None where none is writable.
+    files : int
+        Compiled kernels; nothing is compiled to count them.
     """
     from numba_embed.kernels.phases import run_phases
 

@@ -65,8 +65,15 @@ class Workspace:
     def acquire(self, needed: int, run: object) -> npt.NDArray[np.uint8]:
         """Take the workspace for one run; `release` gives it back. Returns its bytes.
 
-        ``run`` is any object that stands for the run. Both calls belong into one ``try``: an
-        interrupt between any two steps then leaves the workspace free.
+        Both calls belong into one ``try``: an interrupt between any two steps then leaves the
+        workspace free. O(1).
+
+        Parameters
+        ----------
+        needed : int
+            Bytes that the run will use.
+        run : object
+            Any object that stands for the run.
 
         Raises
         ------
@@ -88,7 +95,13 @@ class Workspace:
         return self.bytes
 
     def release(self, run: object) -> None:
-        """Give the workspace back, if it is this run that holds it."""
+        """Give the workspace back, if it is this run that holds it. O(1).
+
+        Parameters
+        ----------
+        run : object
+            What was given to `acquire`.
+        """
         if self._holder.get("run") is run:
             del self._holder["run"]
 

@@ -200,12 +200,6 @@ class TestCompare:
 
 
 class TestOutputPool:
-    def test_without_a_pool_the_column_is_not_shown(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delattr(ne, "output_pool", raising=False)
-        figures = run([TINY], [])
-        assert figures["cases"][0]["contenders"]["pooled"]["status"] == "unsupported"
-        assert "pooled" not in table(figures)[0]
-
     def test_a_pool_is_entered_with_room_for_the_output(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -216,7 +210,7 @@ class TestOutputPool:
             limits.append(limit_bytes)
             yield
 
-        monkeypatch.setattr(ne, "output_pool", output_pool, raising=False)
+        monkeypatch.setattr(ne, "output_pool", output_pool)
         figures = run([replace(TINY, steps=2)], [])
         assert figures["cases"][0]["contenders"]["pooled"]["status"] == "ok"
         assert "pooled" in table(figures)[0]

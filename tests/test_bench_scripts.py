@@ -197,6 +197,7 @@ class TestDocument:
             picture = tmp_path / f"performance-{kind}.png"
             assert f"({picture.name})" in text
             assert picture.read_bytes().startswith(PNG)
+        assert (tmp_path / "performance-start.png").read_bytes().startswith(PNG)  # docs/index.md's
 
     def test_what_was_not_measured_is_not_mentioned(
         self, figures: dict[str, Any], tmp_path: Path

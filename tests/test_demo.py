@@ -67,14 +67,14 @@ class TestCorpus:
     def test_undecodable_bytes_are_gaps_and_binary_files_are_skipped(self, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_bytes(b"left\xff\xfe right gr\xc3\xbcn " + b"q" * 41)
         (tmp_path / "b.bin").write_bytes(b"\x7fELF\0 binary words")
-        corpus = read_corpus(text_files([tmp_path]), vocab=10)
+        corpus = read_corpus(text_files([str(tmp_path)]), vocab=10)
         assert sorted(corpus.words) == ["grün", "left", "right"]
         assert corpus.files == 1
 
     def test_reading_stops_at_the_end_of_the_file_that_fills_it(self, tmp_path: Path) -> None:
         for name in "abc":
             (tmp_path / f"{name}.txt").write_text(f"{name * 2} {name * 3}")
-        corpus = read_corpus(text_files([tmp_path]), vocab=10, max_words=3)
+        corpus = read_corpus(text_files([str(tmp_path)]), vocab=10, max_words=3)
         assert sorted(corpus.words) == ["aa", "aaa", "bb", "bbb"]
 
     def test_folders_are_walked_in_order_and_hidden_files_left_out(self, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ class TestCorpus:
             path = tmp_path / name
             path.parent.mkdir(exist_ok=True)
             path.write_text("some text")
-        found = [path.relative_to(tmp_path).as_posix() for path in text_files([tmp_path])]
+        found = [path.relative_to(tmp_path).as_posix() for path in text_files([str(tmp_path)])]
         assert found == ["a.txt", "c.txt", "b/a.txt", "b/z.txt"]
 
     @pytest.mark.parametrize("content", ["", "word word word", "1 2 3 ..."])

@@ -190,6 +190,8 @@ def test_several_partitions_equal_single_ones() -> None:
         assert list(both) == list(SPLITS)
         assert both[split].to_dict() == single[0].to_dict()
     assert sweep.to_dict()["balanced"][0]["core_num"] == 48
+    with pytest.raises(EmbedValueError, match="split must be one of"):
+        sweep.speedup_bounds("none")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("core_num", [1, 7, 32, 1000])

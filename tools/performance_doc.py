@@ -34,6 +34,9 @@ OWN = {
     "one_thread": "as out=, with `num_threads=1`",
 }
 
+START_CASES = 9
+"""Of the picture on the documentation's start page: the first ones of the table, good and bad."""
+
 
 def document(figures: Figures, pictures: Mapping[str, str], notes: str | None) -> str:
     """Return the text of the document; ``pictures`` are file names by kind."""
@@ -253,7 +256,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _write(out: Path, figures: Figures, notes: str | None) -> None:
     from numba_embed.bench.plots import plot_growth, plot_ratios
 
-    drawn = {"ratios": plot_ratios(figures)}
+    first = {**figures, "cases": figures["cases"][:START_CASES]}
+    drawn = {"start": plot_ratios(first, width=6), "ratios": plot_ratios(figures)}
     if "growth" in figures:
         drawn["growth"] = plot_growth(figures["growth"])
     pictures = {kind: f"{out.stem}-{kind}.png" for kind in drawn}

@@ -74,15 +74,11 @@ def _fresh(name: str, case: Case, operands: Operands) -> Own:
 
     if name == "fresh":
         return Own(_contender(case, call), call)
-    pool: Callable[[int], AbstractContextManager[Any]] | None = getattr(ne, "output_pool", None)
-    if pool is None:
-        raise UnsupportedError("this version has no output pool")
     # Room for the output itself and for what the pool rounds up or keeps beside it.
     limit = 2 * case.V * case.D * operands.grad.itemsize + (1 << 20)
-    make_pool = pool
 
     def context() -> AbstractContextManager[Any]:
-        return make_pool(limit)
+        return ne.output_pool(limit)
 
     def checked() -> Any:
         with context():

@@ -15,13 +15,15 @@ _LABELS = {"fresh": "fresh output", "out": "out=, reused plan", "pooled": "outpu
 _QUIET = "#6b6b6b"
 
 
-def plot_ratios(figures: Mapping[str, Any]) -> Figure:
+def plot_ratios(figures: Mapping[str, Any], width: float = 7) -> Figure:
     """Draw for every case how many times faster than its best peer the library is.
 
     Parameters
     ----------
     figures : mapping
         What `numba_embed.bench.compare.run` returned.
+    width : float, default 7
+        Of the picture, in inches.
 
     Returns
     -------
@@ -37,7 +39,7 @@ def plot_ratios(figures: Mapping[str, Any]) -> Figure:
 
     cases = [case for case in figures["cases"] if case["best_peer"] is not None]
     shown = [name for name in _COLOURS if any(case[f"ratio_{name}"] is not None for case in cases)]
-    figure = Figure(figsize=(9, 1.6 + 0.45 * max(1, len(cases))), dpi=150, layout="constrained")
+    figure = Figure(figsize=(width, 1.6 + 0.45 * max(1, len(cases))), dpi=150, layout="constrained")
     axes = figure.subplots()
     height = 0.8 / max(1, len(shown))
     for place, name in enumerate(shown):
@@ -80,7 +82,8 @@ def plot_ratios(figures: Mapping[str, Any]) -> Figure:
     axes.grid(axis="x", color="#e3e3e3", linewidth=0.8)
     axes.set_axisbelow(True)
     if shown:
-        axes.legend(loc="lower right", fontsize=8, framealpha=0.9, edgecolor="none")
+        # Below the axes: within them it would hide bars.
+        figure.legend(loc="outside lower center", ncols=len(shown), fontsize=8, edgecolor="none")
     return figure
 
 

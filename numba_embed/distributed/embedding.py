@@ -156,7 +156,13 @@ class ShardedEmbedding(nn.Module):
         )
 
     def reset_parameters(self, seed: int) -> None:
-        """Draw this rank's rows anew; local. The same seed gives the same table for every split."""
+        """Draw this rank's rows anew, from the normal distribution. Local; O(len(rows) D).
+
+        Parameters
+        ----------
+        seed : int
+            The same seed gives the same table for every split.
+        """
         with torch.no_grad():
             fill_normal(self.weight, self.rows, seed)
             if self.padding_idx is not None and self.padding_idx in self.rows:
@@ -216,6 +222,10 @@ class ShardedEmbedding(nn.Module):
             If an argument is not accepted.
         RankError
             As `forward`; also if ranks want different things.
+
+        Notes
+        -----
+        O(V D) time, memory and traffic.
         """
         return gathered(self._sharding, self.weight if values is None else values, dst)
 

@@ -47,7 +47,18 @@ def allreduce_bytes(
 ) -> float:
     """Return the bytes that each rank sends to all-reduce the dense gradient of a whole table.
 
-    ``2 (W - 1) / W * V * D * itemsize``: the least that an all-reduce can do; a ring does it.
+    ``2 (W - 1) / W * V * D * itemsize``: the least that an all-reduce can do; a ring does it
+    (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
+    2009). O(1); nothing is checked.
+
+    Parameters
+    ----------
+    num_embeddings, embedding_dim : int
+        V and D.
+    itemsize : int
+        Bytes of a number.
+    world_size : int
+        W, the number of ranks, 1 or more.
     """
     whole = num_embeddings * embedding_dim * itemsize
     return 2 * (world_size - 1) * whole / world_size

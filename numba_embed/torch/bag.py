@@ -52,6 +52,10 @@ class EmbeddingBag(torch.nn.EmbeddingBag):
             If an argument has another dtype or shape, or does not fit the mode.
         IndexError, RuntimeError
             torch's own errors, for an index out of range or offsets that do not ascend from 0.
+
+        Notes
+        -----
+        O(N D) time for N look-ups, forward and backward; no gradient per look-up is ever in memory.
         """
         if self.mode == "max" or self.sparse or self.weight.device.type != "cpu":
             return super().forward(input, offsets, per_sample_weights)

@@ -33,6 +33,10 @@ def to_sparse(gradient: RowGradient) -> Tensor:
     ------
     EmbedTypeError
         If the argument is no `RowGradient`.
+
+    Notes
+    -----
+    O(R) for R rows: they are neither sorted nor summed again.
     """
     if not isinstance(gradient, RowGradient):
         raise EmbedTypeError(f"gradient must be a RowGradient, got {type(gradient).__name__}")
