@@ -201,7 +201,7 @@ class TestCompare:
 
 class TestOutputPool:
     def test_without_a_pool_the_column_is_not_shown(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delattr(ne, "output_pool", raising=False)
+        monkeypatch.setattr(ne, "output_pool", None)
         figures = run([TINY], [])
         assert figures["cases"][0]["contenders"]["pooled"]["status"] == "unsupported"
         assert "pooled" not in table(figures)[0]
