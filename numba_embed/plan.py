@@ -195,6 +195,11 @@ class BackwardPlan:
         return {}
 
     @cached_property
+    def small_records(self) -> list[Any]:
+        """The call records that small calls of this plan share, each one's scratch with it."""
+        return []
+
+    @cached_property
     def call_template(self) -> npt.NDArray[np.int64]:
         """The call record of a run on C-contiguous native arrays, but for their addresses."""
         record = np.zeros(1, at.CALL)

@@ -64,7 +64,9 @@ class SmallCall:
         self._program, self._phases = program.address, program.phases
         self._launch = run_phases.serial
         self._shape, self._dtype = plan.out_shape, plan.out_dtype
-        self._records = [self._record()]
+        self._records = plan.small_records
+        if not self._records:
+            self._records.append(self._record())
 
     @staticmethod
     def suits(plan: BackwardPlan, grad_dtype: np.dtype[Any], index_dtype: np.dtype[Any]) -> bool:
