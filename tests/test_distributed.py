@@ -33,6 +33,14 @@ CHECKS = [
 ]
 
 
+VALUES = [
+    "integers_give_the_bits_of_one_process",
+    "other_gradients_agree_to_one_ulp",
+    "sums_are_wide",
+    "traffic_is_by_distinct_rows",
+]
+
+
 def torchrun(package: Path, processes: int, *command: str) -> str:
     """Run a script in so many processes, and give what they printed."""
     environment = {**os.environ, "PYTHONPATH": f"{package.parent}{os.pathsep}{TESTS}"}
@@ -70,6 +78,15 @@ def test_ranks(results: list[dict[str, str]], name: str) -> None:
     for rank, result in enumerate(results):
         assert name in result, f"rank {rank} did not come to it"
         assert not result[name], f"rank {rank}:\n{result[name]}"
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_values_in_other_worlds(package_dir: Path, tmp_path: Path, world: int) -> None:
+    """Checks of values that the two worlds above run among others."""
+    torchrun(package_dir, world, str(JOBS), str(tmp_path), *VALUES)
+    for rank in range(world):
+        result = json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8"))
+        assert result == dict.fromkeys(VALUES, ""), f"rank {rank}"
 
 
 def test_there_are_checks() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import reference
 from conftest import RunPython
 from inputs import THREADS, around, hot_ids, misaligned, normal, refused, spaced, spread, thresholds
 from reference import Array, assert_same_bits, dense_backward, ordered_sum
@@ -101,7 +102,45 @@ def test_every_dtype_has_the_bits_of_the_dense_rows(name: str, num_weights: int)
     assert_same_bits(found.to_dense(), dense)
 
 
-def test_values_from_16_mebibytes_on_are_streamed() -> None:
+def test_rows_that_begin_in_any_piece_of_the_entries() -> None:
+    """Fewer entries than pieces, as many and more; rows within a piece, over several, over all."""
+    random = np.random.default_rng(8)
+    for size in (*range(1, 36), 63, 64, 65):
+        grad = random.integers(-9, 10, (size, 3)).astype(np.float64)
+        for share in (1, 2, 3, 7, size):  # look-ups of a row
+            ids = random.permutation(np.arange(size) // share) * 10**8
+            rows, place = np.unique(ids, return_inverse=True)
+            want = np.zeros((rows.size, 3))
+            np.add.at(want, place, grad)
+            for threads in THREADS:
+                found = embedding_row_gradient(grad, ids, 10**10, num_threads=threads)
+                assert_same_bits(found.rows, rows)
+                assert_same_bits(found.values, want)
+
+
+@pytest.mark.parametrize(
+    ("name", "out"), [("float32", "float32"), ("float32", "float16"), ("float64", "bfloat16")]
+)
+def test_single_rows_are_rounded_once(name: str, out: str) -> None:
+    """They are no sums, but -0.0 becomes +0.0, a NaN the canonical one, and ties go to even."""
+    random = np.random.default_rng(9)
+    values = [-0.0, 0.0, np.inf, -np.inf, np.nan, 1e300, 1e-300, 2049.0, 2051.0, 257.0, 1 / 3]
+    values += [2.0**-24, 2.0**-25, 3 * 2.0**-25, -(2.0**-149), 65_519.9, 65_520.0]
+    with np.errstate(over="ignore"):
+        grad = np.array(values, reference.FLOATS[name])[random.integers(0, len(values), (300, 11))]
+    grad[grad != grad] = np.copysign(np.nan, -1).astype(grad.dtype)  # not the canonical one
+    ids = random.permutation(300)
+    want = reference.dense_backward(grad, ids, 300, out_dtype=reference.FLOATS[out])
+    for threads in THREADS:
+        for layout in (grad, np.asfortranarray(grad)):
+            found = embedding_row_gradient(
+                layout, ids * 7, 2100, out_dtype=reference.FLOATS[out], num_threads=threads
+            )
+            assert_same_bits(found.rows, np.arange(300) * 7)
+            assert_same_bits(found.values, want)
+
+
+def test_values_beyond_the_caches() -> None:
     random = np.random.default_rng(0)
     ids = random.permutation(np.arange(0, 10**6, 15))[:65_600]
     grad = normal(random, (65_600, 64), "float32")

@@ -6,7 +6,7 @@
 
 A mutant that the suite lets pass is a hole in the suite: exit code 1. So is an unbroken copy that
 fails. A pattern that does not occur exactly once, or a mutant that does not even compile, is a
-mistake in `mutant_list.py`: exit code 2.
+mistake in `mutant_list.py` or `mutant_list_larger.py`: exit code 2.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from mutant_list import MUTANTS, Mutant
+import mutant_list
+import mutant_list_larger
+from mutant_list import Mutant
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "numba_embed"
+MUTANTS = [*mutant_list.MUTANTS, *mutant_list_larger.MUTANTS]
 HANGS_AFTER = 900
 """Seconds after which a run counts as hanging, and so as noticed."""
 

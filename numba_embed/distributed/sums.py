@@ -93,7 +93,7 @@ def table_gradient(
     counts : Tensor, shape (R,), optional
         int64, the look-ups in each part: a row's sum is divided by their number, in float64.
     ranks : int, default 1
-        By what every row is divided besides.
+        By what every row is divided then.
 
     Returns
     -------
@@ -109,9 +109,9 @@ def table_gradient(
     found, inverse = np.unique(rows.numpy(), return_inverse=True)
     slots = torch.from_numpy(inverse.reshape(-1))
     sums = dense_backward(parts, slots, len(found), -1, False, out_dtype=torch.float64)
-    divisors = torch.full((len(found),), float(ranks), dtype=torch.float64)
     if counts is not None:
-        divisors *= torch.zeros(len(found), dtype=torch.int64).index_add_(0, slots, counts)
-    sums /= divisors.unsqueeze(1)
+        lookups = torch.zeros(len(found), dtype=torch.int64).index_add_(0, slots, counts)
+        sums /= lookups.unsqueeze(1)
+    sums /= ranks  # on its own: so it has the bits of one process's float64 gradient divided by it
     places = torch.from_numpy(found)
     return dense_backward(sums, places, num_rows, -1, False, pool=pool, out_dtype=dtype)
