@@ -1,7 +1,8 @@
 """What else computes this gradient on a CPU. Every peer is imported when it is asked for.
 
-A peer's operands are converted once, outside of the timed part; every call makes a fresh output, as
-these functions do, except in cases that accumulate.
+A peer's operands are converted once, outside of the timed part, but for a gradient whose layout it
+cannot take: the copy that it needs is part of every call. Every call makes a fresh output, as these
+functions do, except in cases that accumulate.
 """
 
 from __future__ import annotations
@@ -169,22 +170,31 @@ def _add_at(numpy: Any, case: Case, operands: Operands) -> Call:
 
 def _jax(jax: Any, case: Case, operands: Operands) -> Call:
     _refuse(case, scale=True, accumulate=True)
-    grad, indices = jax.numpy.asarray(operands.grad), jax.numpy.asarray(operands.indices)
+    indices = jax.numpy.asarray(operands.indices)
+    gradient = _converted(operands.grad, jax.numpy.asarray)
 
     def segment_sum(grad: Any, indices: Any) -> Any:
         out = jax.ops.segment_sum(grad, indices, num_segments=case.V)
         return out if case.padding_idx is None else out.at[case.padding_idx].set(0)
 
     compiled = jax.jit(segment_sum)
-    return lambda: compiled(grad, indices).block_until_ready()
+    return lambda: compiled(gradient(), indices).block_until_ready()
 
 
 def _tensorflow(tensorflow: Any, case: Case, operands: Operands) -> Call:
     _refuse(case, scale=True, accumulate=True, padding=True)
-    grad = tensorflow.constant(np.ascontiguousarray(operands.grad))
+    gradient = _converted(operands.grad, tensorflow.constant)
     indices = tensorflow.constant(operands.indices)
     segment_sum = tensorflow.math.unsorted_segment_sum
-    return lambda: segment_sum(grad, indices, case.V)
+    return lambda: segment_sum(gradient(), indices, case.V)
+
+
+def _converted(grad: Array, convert: Callable[[Array], Any]) -> Call:
+    """Return what gives a gradient as a peer's array: converted before, if it is contiguous."""
+    if not grad.flags.c_contiguous:
+        return lambda: convert(np.ascontiguousarray(grad))
+    converted = convert(grad)
+    return lambda: converted
 
 
 def _refuse(
