@@ -50,7 +50,8 @@ def _parts(figures: Figures, pictures: Mapping[str, str], notes: str | None) -> 
         "Every workload below was timed in turn with every peer, in one process and with the same "
         "number of threads: one sample of each contender per round, and the median of the rounds "
         "counts. Each result was compared with float64 sums before anything was timed. Operands "
-        "were converted to the peer's own types outside of the timed part."
+        "were converted to the peer's own types outside of the timed part, but for gradients whose "
+        "layout a peer cannot take: those it copies in every call."
     )
     yield _machine(figures)
     yield "## Time per call"
