@@ -93,6 +93,10 @@ def narrow(builder: Any, element: Any, value: Any, lanes: int) -> Any:
 
     Every NaN becomes one canonical quiet NaN.
     """
+    if element == types.uint16 and HAS_F16C:
+        return _narrow_to_half(builder, value, lanes)
+    if element == types.int16:
+        return _narrow_to_bfloat(builder, value, lanes)
     nan = builder.fcmp_unordered("uno", value, value)
     if element in SIXTEEN_BITS:
         return _narrow_to_16_bits(builder, element, value, nan, lanes)
@@ -101,10 +105,73 @@ def narrow(builder: Any, element: Any, value: Any, lanes: int) -> Any:
     return builder.select(nan, constant(ELEMENT[element], float("nan"), lanes), value)
 
 
+def _narrow_to_odd(builder: Any, value: Any, lanes: int) -> Any:
+    """Emit float64 -> float32, inexact results rounded to the neighbour with an odd last bit.
+
+    A second rounding, to a format shorter by two bits or more, then gives what one rounding gives:
+    the odd bit says that something lies beyond. Not so where float32 is subnormal.
+    """
+
+    def number(bits: int) -> Any:
+        return constant(I64, bits, lanes)
+
+    lost = (1 << 29) - 1
+    bits = builder.bitcast(value, lanes_of(I64, lanes))
+    carried = builder.add(builder.and_(bits, number(lost)), number(lost))
+    odd = builder.and_(builder.or_(bits, carried), number(~lost))
+    return builder.fptrunc(builder.bitcast(odd, lanes_of(DOUBLE, lanes)), lanes_of(FLOAT, lanes))
+
+
+def _narrow_to_half(builder: Any, value: Any, lanes: int) -> Any:
+    """Emit the rounding of float64 to float16 by the hardware's float32 -> float16."""
+
+    def number(bits: int) -> Any:
+        return constant(I16, bits, lanes)
+
+    odd = _narrow_to_odd(builder, value, lanes)  # subnormals of float32 are far below those here
+    half = builder.bitcast(builder.fptrunc(odd, lanes_of(HALF, lanes)), lanes_of(I16, lanes))
+    nan = builder.icmp_signed(">", builder.and_(half, number(0x7FFF)), number(0x7C00))
+    return builder.select(nan, number(0x7E00), half)
+
+
+def _narrow_to_bfloat(builder: Any, value: Any, lanes: int) -> Any:
+    """Emit the rounding of float64 to bfloat16, the upper half of a float32."""
+
+    def number(bits: int) -> Any:
+        return constant(I32, bits, lanes)
+
+    bits = builder.bitcast(_narrow_to_odd(builder, value, lanes), lanes_of(I32, lanes))
+    magnitude = builder.and_(bits, number(0x7FFFFFFF))
+    last = builder.and_(builder.lshr(bits, number(16)), number(1))
+    rounded = builder.lshr(builder.add(builder.add(bits, number(0x7FFF)), last), number(16))
+    nan = builder.icmp_signed(">", magnitude, number(0x7F800000))
+    quick = builder.trunc(builder.select(nan, number(0x7FC0), rounded), lanes_of(I16, lanes))
+    # Subnormal numbers, and zero, which is right either way: seldom worth the long way.
+    small = builder.fcmp_ordered(
+        "<",
+        builder.bitcast(magnitude, lanes_of(FLOAT, lanes)),
+        constant(FLOAT, 2.0**-126, lanes),
+    )
+    tiny = builder.and_(small, builder.fcmp_ordered("one", value, constant(DOUBLE, 0.0, lanes)))
+    if lanes > 1:
+        tiny = builder.icmp_unsigned(
+            "!=", builder.bitcast(tiny, ir.IntType(lanes)), ir.IntType(lanes)(0)
+        )
+    before = builder.block
+    with builder.if_then(tiny, likely=False):
+        unordered = builder.fcmp_unordered("uno", value, value)
+        slow = _narrow_to_16_bits(builder, types.int16, value, unordered, lanes)
+        inside = builder.block
+    result = builder.phi(lanes_of(I16, lanes))
+    result.add_incoming(quick, before)
+    result.add_incoming(slow, inside)
+    return result
+
+
 def _narrow_to_16_bits(builder: Any, element: Any, value: Any, nan: Any, lanes: int) -> Any:
     """Emit the rounding of float64 to a 16-bit format, in integer code, by selection.
 
-    The hardware has no such conversion, and one by way of float32 would round twice. Below the
+    By way of float32, if not by `_narrow_to_odd`, it would be rounded twice. Below the
     smallest normal number a float64 addition does the rounding: the sum with 2**52 quanta of the
     format keeps whole quanta only.
     """
