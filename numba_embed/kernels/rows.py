@@ -84,7 +84,11 @@ def _store(builder: Any, value: Any, address: Any, column: Any, scalar: Any, lan
 
 
 def _ask(builder: Any, element: Any, address: Any, column: Any) -> None:
-    """Ask for the cache line that holds an element. Any address is harmless."""
+    """Ask for the cache line that holds an element, to be read once. Any address is harmless.
+
+    Where the processor knows the difference, the line does not push others out of the larger
+    caches: tables that a gradient is added to stay there.
+    """
     function = cgutils.get_or_insert_function(
         builder.module,
         ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, I32, I32, I32]),
@@ -92,7 +96,7 @@ def _ask(builder: Any, element: Any, address: Any, column: Any) -> None:
     )
     pointer = _pointer(builder, address, column, ELEMENT[element], 1)
     pointer = builder.bitcast(pointer, cgutils.voidptr_t)
-    builder.call(function, [pointer, I32(0), I32(3), I32(1)])
+    builder.call(function, [pointer, I32(0), I32(0), I32(1)])
 
 
 def _splat(builder: Any, value: Any, lanes: int) -> Any:
