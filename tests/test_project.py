@@ -65,6 +65,15 @@ class TestReadme:
             assert "pip install" in command
             assert command.endswith(ending)
 
+    def test_the_requirements_of_extras_are_those_of_the_project(self) -> None:
+        extras = project()["project"]["optional-dependencies"]
+        tool = [sys.executable, str(ROOT / "tools" / "requirements.py")]
+        done = subprocess.run([*tool, "lint", "docs"], check=True, capture_output=True, text=True)
+        assert done.stdout.splitlines() == [*extras["lint"], *extras["docs"]]
+        wrong = subprocess.run([*tool, "lynt"], capture_output=True, text=True, check=False)
+        assert wrong.returncode == 1
+        assert wrong.stderr.strip().endswith("pyproject.toml has no extra 'lynt'")
+
     @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/design.md"])
     def test_linked_files_exist(self, name: str) -> None:
         folder = (ROOT / name).parent
