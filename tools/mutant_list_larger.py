@@ -69,7 +69,8 @@ MUTANTS = [
         "the product of a step is rounded to the table's format before it is added",
         "kernels/update.py",
         "result = narrow(builder, like, builder.fadd(old, product), lanes)",
-        "product = widen(builder, like, narrow(builder, like, product, lanes), lanes)\n"
+        "from numba_embed.kernels.bits import widen\n"
+        "        product = widen(builder, like, narrow(builder, like, product, lanes), lanes)\n"
         "        result = narrow(builder, like, builder.fadd(old, product), lanes)",
         (f"{UPDATES}::test_a_step_of_every_dtype",),
     ),
