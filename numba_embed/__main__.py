@@ -5,7 +5,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 INTERRUPTED = 130
 """What a shell reports for a process ended by Ctrl-C: 128 + SIGINT."""
@@ -21,6 +21,7 @@ def entry() -> "NoReturn":
     except KeyboardInterrupt:
         print("numba-embed: interrupted", file=sys.stderr, flush=True)
         os._exit(INTERRUPTED)
+    sys.unraisablehook = _without_interrupts
     try:
         code = main()
     except KeyboardInterrupt:  # a second one, while main answered the first
@@ -31,6 +32,12 @@ def entry() -> "NoReturn":
         # The compiler's orderly end takes a second, and nothing is left for it to save.
         os._exit(code)
     sys.exit(code)
+
+
+def _without_interrupts(unraisable: "Any") -> None:
+    """Report what was raised where nobody can catch it, but for a Ctrl-C: that is answered."""
+    if unraisable.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(unraisable)
 
 
 if __name__ == "__main__":

@@ -167,6 +167,11 @@ class Interrupting:
             signal.raise_signal(signal.SIGINT)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 moment = sys.argv.pop(1)
+class Late:
+    def __del__(self):
+        raise KeyboardInterrupt
+if moment == "a finalizer":
+    atexit.register(Late)
 if moment == "the end":
     atexit.register(signal.raise_signal, signal.SIGINT)
 sys.meta_path.insert(0, Interrupting())
@@ -184,6 +189,7 @@ entry()
         ("numba", "numba-embed: interrupted\n", 130),
         ("numba_embed.runtime", "numba-embed: interrupted\n", 130),
         ("numba_embed.warmup", "numba-embed info: interrupted\n", 130),
+        ("a finalizer", "", 0),
         ("the end", "", -signal.SIGINT),  # a shell reports 130 for this too
     ],
 )
