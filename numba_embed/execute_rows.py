@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from numba_embed.address import address_of
-from numba_embed.execute import Kernels, execute, run_counted, run_sum
+from numba_embed.execute import STREAMING, Kernels, execute, run_counted, run_sum
 from numba_embed.formats import Format
 from numba_embed.job import Job
 from numba_embed.kernels.compact import HEADS, ROWS, list_rows, sum_listed, sum_listed_hot
@@ -19,6 +19,9 @@ from numba_embed.workspace import RunReport
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
+
+STREAMED_BYTES = 8 << 20
+"""Values from this size on are written past the caches."""
 
 _KERNELS: Kernels = {
     ("count", "gather"): list_rows,
@@ -54,6 +57,7 @@ def execute_rows(
     rows: Rows = np.empty(num_rows, np.int64)
     listing[ROWS] = address_of(rows)
     values = _empty((num_rows, plan.embedding_dim), dtype)
+    call[STREAMING] = values.nbytes >= STREAMED_BYTES
     run_sum(plan, grad, values, call, _KERNELS)
     return rows, values
 

@@ -13,7 +13,7 @@ from inputs import THREADS, around, hot_ids, misaligned, normal, refused, spaced
 from reference import Array, assert_same_bits, dense_backward, ordered_sum
 
 import numba_embed as ne
-from numba_embed import embedding_row_gradient
+from numba_embed import embedding_row_gradient, execute_rows
 from numba_embed.buckets import EXACT_ROWS, cut_buckets
 from numba_embed.order import sum_order
 
@@ -121,7 +121,7 @@ def test_rows_that_begin_in_any_piece_of_the_entries() -> None:
 @pytest.mark.parametrize(
     ("name", "out"), [("float32", "float32"), ("float32", "float16"), ("float64", "bfloat16")]
 )
-def test_single_rows_are_rounded_once(name: str, out: str) -> None:
+def test_single_rows_are_rounded_once(name: str, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are no sums, but -0.0 becomes +0.0, a NaN the canonical one, and ties go to even."""
     random = np.random.default_rng(9)
     values = [-0.0, 0.0, np.inf, -np.inf, np.nan, 1e300, 1e-300, 2049.0, 2051.0, 257.0, 1 / 3]
@@ -131,20 +131,35 @@ def test_single_rows_are_rounded_once(name: str, out: str) -> None:
     grad[grad != grad] = np.copysign(np.nan, -1).astype(grad.dtype)  # not the canonical one
     ids = random.permutation(300)
     want = reference.dense_backward(grad, ids, 300, out_dtype=reference.FLOATS[out])
-    for threads in THREADS:
-        for layout in (grad, np.asfortranarray(grad)):
-            found = embedding_row_gradient(
-                layout, ids * 7, 2100, out_dtype=reference.FLOATS[out], num_threads=threads
-            )
-            assert_same_bits(found.rows, np.arange(300) * 7)
-            assert_same_bits(found.values, want)
+    for limit in (execute_rows.STREAMED_BYTES, 0):
+        monkeypatch.setattr(execute_rows, "STREAMED_BYTES", limit)
+        for threads in THREADS:
+            for layout in (grad, np.asfortranarray(grad)):
+                found = embedding_row_gradient(
+                    layout, ids * 7, 2100, out_dtype=reference.FLOATS[out], num_threads=threads
+                )
+                assert_same_bits(found.rows, np.arange(300) * 7)
+                assert_same_bits(found.values, want)
 
 
-def test_values_beyond_the_caches() -> None:
+@pytest.mark.parametrize("shape", [(6000, 90_000, 5), (700, 90_000, 1030), (1400, 300, 2100)])
+def test_bits_of_values_that_are_streamed(
+    shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that end within lines, of several tiles, and shared by columns, which are not."""
+    monkeypatch.setattr(execute_rows, "STREAMED_BYTES", 0)
+    size, num_weights, width = shape
+    random = np.random.default_rng(shape)
+    ids = hot_ids(random, size, num_weights)
+    check(spread(random, (size, width), "float64"), ids, num_weights, scale_grad_by_freq=True)
+
+
+def test_around_the_size_from_which_on_values_are_streamed() -> None:
     random = np.random.default_rng(0)
     ids = random.permutation(np.arange(0, 10**6, 15))[:65_600]
     grad = normal(random, (65_600, 64), "float32")
-    for count in (65_535, 65_536, 65_600):  # 16 MiB of distinct rows, just less, and more
+    limit = execute_rows.STREAMED_BYTES // grad[0].nbytes
+    for count in (limit - 1, limit, limit + 1, 65_600):
         found = embedding_row_gradient(grad[:count], ids[:count], 10**6)
         order = np.argsort(ids[:count])
         assert_same_bits(found.rows, ids[:count][order])

@@ -57,6 +57,14 @@ MUTANTS = [
         (BEGIN,),
     ),
     Mutant(
+        "end-of-piece-lost",
+        "the last bytes of a piece of streamed values stay in the buffer",
+        "kernels/compact.py",
+        "stage.finish(buffer, bound, staged)",
+        "stage.finish(buffer, bound, staged & ~7)",
+        (SINGLE,),
+    ),
+    Mutant(
         "row-step-ignores-alpha",
         "a step adds the gradient itself",
         "execute_rows.py",

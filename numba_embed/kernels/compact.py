@@ -14,12 +14,12 @@ import numpy as np
 from numba import types
 
 from numba_embed.kernels import layout as at
-from numba_embed.kernels import memory
+from numba_embed.kernels import memory, stage
 from numba_embed.kernels.bits import DOUBLE, ELEMENT, narrow
 from numba_embed.kernels.count import COUNT
 from numba_embed.kernels.gather import sum_row
 from numba_embed.kernels.hot import find_hot, sum_hot_blocks
-from numba_embed.kernels.memory import lower_bound, take_ticket
+from numba_embed.kernels.memory import fence, lower_bound, take_ticket
 from numba_embed.kernels.phases import RUN, Kernel, Phase
 from numba_embed.kernels.rows import _ask, _call_loop, _load, _splat, _store, intrinsic, narrow_row
 from numba_embed.runtime import jit_inline
@@ -103,39 +103,48 @@ def sum_begun(
     bits = np.uint64(plan.position_bits)
     mask = (np.uint64(1) << bits) - np.uint64(1)
     plain, stride, ahead = call.plain != 0, call.grad_strides[0], plan.ahead
-    source, itemsize = call.grad + left * call.grad_column, memory.itemsize(out_like)
+    bytes_in, bytes_out = memory.itemsize(grad_like), memory.itemsize(out_like)
+    streaming = call.streaming != 0 and right - left == plan.columns
+    buffer, staged = base + at.STAGED, np.int64(0)
+    bound = call.out + number * call.out_row  # where the buffer's first byte belongs
     place, end = memory.chunk(piece, plan.pieces, size)
     if 0 < place < end:  # the rest of a row that began before
-        row = order[place - 1] >> bits
-        place = lower_bound(
-            order_address, place, end, (row << bits) + np.uint64(plan.num_positions)
-        )
+        key = (order[place - 1] & ~mask) + np.uint64(plan.num_positions)
+        place = lower_bound(order_address, place, end, key)
     while place < end:
         entry = order[place]
         row = entry >> bits
         memory.words(rows + number * 8, 1)[0] = np.int64(row)
-        target = call.out + number * call.out_row + left * itemsize
-        if plain and (place + 1 == size or order[place + 1] >> bits != row):
-            later = np.int64(order[min(place + ahead, size - 1)] & mask)
-            position = np.int64(entry & mask)
-            round_row(
-                grad_like, out_like, target, source + position * stride, source + later * stride,
-                right - left,
-            )  # fmt: skip
-            place += 1
-        else:
-            last = place
-            for column in range(left, right, at.TILE):
-                width = min(at.TILE, right - column)
+        single = plain and (place + 1 == size or order[place + 1] >> bits != row)
+        source = call.grad + np.int64(entry & mask) * stride
+        later = call.grad + np.int64(order[min(place + ahead, size - 1)] & mask) * stride
+        last = place + 1
+        for column in range(left, right, at.TILE):
+            width = min(at.TILE, right - column)
+            target = buffer + staged
+            if not streaming:
+                target = call.out + number * call.out_row + column * bytes_out
+            if single:
+                skipped = column * bytes_in
+                round_row(grad_like, out_like, target, source + skipped, later + skipped, width)
+            else:
                 last = sum_row(
                     grad_like, out_like, call, plan, np.int64(row), place, size, column, width, base
                 )
-                narrow_row(out_like, target + (column - left) * itemsize, base + at.SUM, width)
-            if left == right:  # rows without columns
-                key = (row << bits) + np.uint64(plan.num_positions)
-                last = lower_bound(order_address, place, size, key)
-            place = last
+                narrow_row(out_like, target, base + at.SUM, width)
+            if streaming:
+                staged += width * bytes_out
+                if staged > stage.FULL:
+                    remaining = stage.flush(buffer, bound, staged)
+                    bound += staged - remaining
+                    staged = remaining
+        if left == right:  # rows without columns
+            last = lower_bound(
+                order_address, place, size, (entry & ~mask) + np.uint64(plan.num_positions)
+            )
+        place = last
         number += 1
+    stage.finish(buffer, bound, staged)
 
 
 @jit_inline
@@ -150,6 +159,7 @@ def sum_begun_rows(thread: int, call_address: int, grad_like: Any, out_like: Any
         left, right = memory.chunk(item % slices, slices, plan.columns)
         sum_begun(grad_like, out_like, call, plan, item // slices, left, right, base)
         item = take_ticket(call.workspace + plan.tickets)
+    fence()
 
 
 _HOT = Phase(sum_hot_blocks, ("grad",), before=find_hot)
