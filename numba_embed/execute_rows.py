@@ -13,6 +13,7 @@ from numba_embed.formats import Format
 from numba_embed.job import Job
 from numba_embed.kernels.compact import HEADS, ROWS, list_rows, sum_listed, sum_listed_hot
 from numba_embed.kernels.update import BUFFER, UPDATE, update_rows
+from numba_embed.machine import cache_sizes
 from numba_embed.plan import ALIGNMENT, BackwardPlan
 from numba_embed.pool import current as current_pool
 from numba_embed.workspace import RunReport
@@ -20,15 +21,21 @@ from numba_embed.workspace import RunReport
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
-STREAMED_BYTES = 8 << 20
-"""Values from this size on are written past the caches."""
-
 _KERNELS: Kernels = {
     ("count", "gather"): list_rows,
     ("count", "gather_hot"): list_rows,
     ("sum", "gather"): sum_listed,
     ("sum", "gather_hot"): sum_listed_hot,
 }
+
+
+def streamed_bytes() -> int:
+    """Return the size from which on values are written past the caches.
+
+    They are as large as the gradient rows that pass at the same time, or nearly so: half of what
+    a table may have.
+    """
+    return cache_sizes().outgrown // 2
 
 
 def execute_rows(
@@ -57,7 +64,7 @@ def execute_rows(
     rows: Rows = np.empty(num_rows, np.int64)
     listing[ROWS] = address_of(rows)
     values = _empty((num_rows, plan.embedding_dim), dtype)
-    call[STREAMING] = values.nbytes >= STREAMED_BYTES
+    call[STREAMING] = values.nbytes >= streamed_bytes()
     run_sum(plan, grad, values, call, _KERNELS)
     return rows, values
 

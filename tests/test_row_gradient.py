@@ -131,8 +131,8 @@ def test_single_rows_are_rounded_once(name: str, out: str, monkeypatch: pytest.M
     grad[grad != grad] = np.copysign(np.nan, -1).astype(grad.dtype)  # not the canonical one
     ids = random.permutation(300)
     want = reference.dense_backward(grad, ids, 300, out_dtype=reference.FLOATS[out])
-    for limit in (execute_rows.STREAMED_BYTES, 0):
-        monkeypatch.setattr(execute_rows, "STREAMED_BYTES", limit)
+    for limit in (execute_rows.streamed_bytes(), 0):
+        monkeypatch.setattr(execute_rows, "streamed_bytes", lambda limit=limit: limit)
         for threads in THREADS:
             for layout in (grad, np.asfortranarray(grad)):
                 found = embedding_row_gradient(
@@ -147,7 +147,7 @@ def test_bits_of_values_that_are_streamed(
     shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that end within lines, of several tiles, and shared by columns, which are not."""
-    monkeypatch.setattr(execute_rows, "STREAMED_BYTES", 0)
+    monkeypatch.setattr(execute_rows, "streamed_bytes", lambda: 0)
     size, num_weights, width = shape
     random = np.random.default_rng(shape)
     ids = hot_ids(random, size, num_weights)
@@ -158,7 +158,7 @@ def test_around_the_size_from_which_on_values_are_streamed() -> None:
     random = np.random.default_rng(0)
     ids = random.permutation(np.arange(0, 10**6, 15))[:65_600]
     grad = normal(random, (65_600, 64), "float32")
-    limit = execute_rows.STREAMED_BYTES // grad[0].nbytes
+    limit = execute_rows.streamed_bytes() // grad[0].nbytes
     for count in (limit - 1, limit, limit + 1, 65_600):
         found = embedding_row_gradient(grad[:count], ids[:count], 10**6)
         order = np.argsort(ids[:count])
