@@ -196,10 +196,10 @@ MUTANTS = [
     ),
     Mutant(
         "last-bad-named",
-        "of several bad indices the last thread's is named",
+        "of several bad indices the last one is named",
         "kernels/count.py",
-        "for thread in range(plan.threads - 1, -1, -1):",
-        "for thread in range(plan.threads):",
+        "bad[thread] < call.bad",
+        "bad[thread] > call.bad",
         (f"{ERRORS}::test_row_06_the_first_bad_value_is_the_one_named",),
     ),
     Mutant(

@@ -52,8 +52,8 @@ MUTANTS = [
         "last-look-up-of-two-lost",
         "a row's last entry is taken for a row of its own if it is the last of all",
         "kernels/compact.py",
-        "if plain and (place + 1 == size or order[place + 1] >> bits != row):",
-        "if plain and (place + 2 >= size or order[place + 1] >> bits != row):",
+        "single = plain and (place + 1 == size or",
+        "single = plain and (place + 2 >= size or",
         (BEGIN,),
     ),
     Mutant(
