@@ -9,6 +9,7 @@ ERRORS = "tests/test_hard_errors.py"
 ORDERS = "tests/test_orders.py"
 PROPERTIES = "tests/test_properties.py"
 OUTPUTS = "tests/test_outputs.py"
+SMALL = "tests/test_small.py"
 
 SCALING = f"{HARD}::test_row_10_scaling"
 ONE_ROUNDING = f"{HARD}::test_row_29_one_rounding"
@@ -257,5 +258,37 @@ MUTANTS = [
         'if self._holder.setdefault("run", run) is not run:',
         'if self._holder.setdefault("run", run) is None:',
         ("tests/test_plan.py::test_one_workspace_in_two_threads_is_an_error",),
+    ),
+    Mutant(
+        "small-call-ignores-bad-indices",
+        "a small call that repeats takes any index",
+        "small.py",
+        "if bad != NONE_BAD:",
+        "if bad > 1 << 40:",
+        (f"{SMALL}::test_errors_stay",),
+    ),
+    Mutant(
+        "small-call-overlaps",
+        "a small call may write to an output that begins behind its gradient",
+        "small.py",
+        "if start < end and first < start + other.nbytes:",
+        "if start < end and first < start:",
+        (f"{SMALL}::test_given_outputs",),
+    ),
+    Mutant(
+        "padding-in-tables",
+        "the padding row of a small vocabulary is a row like any other",
+        "kernels/tables.py",
+        "        elif row != padding:\n            total = table",
+        "        else:\n            total = table",
+        (f"{ORDERS}::test_options_follow_the_order_too[50]",),
+    ),
+    Mutant(
+        "rounded-twice-to-16-bits",
+        "float64 is cut, not rounded to odd, on its way to 16 bits",
+        "kernels/bits.py",
+        "builder.or_(bits, carried)",
+        "bits",
+        (f"{HARD}::test_row_29_one_rounding",),
     ),
 ]
