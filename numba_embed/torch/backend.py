@@ -187,7 +187,9 @@ def enabled(*, on_invalid: str = "raise", reuse_outputs: int | None = None) -> I
 
     Parameters
     ----------
-    on_invalid, reuse_outputs
+    on_invalid : {"raise", "drop"}, default "raise"
+        As of `enable`.
+    reuse_outputs : int, optional
         As of `enable`.
 
     Raises

@@ -37,14 +37,17 @@ class EmbeddingBag(torch.nn.EmbeddingBag):
         ----------
         input : Tensor, shape (N,) or (B, L)
             Row numbers, int32 or int64; with two dimensions every line is a bag.
-        offsets : Tensor, shape (B,), or (B + 1,) with ``include_last_offset``
-            Where each bag begins, for an ``input`` of shape (N,).
-        per_sample_weights : Tensor, shape of ``input``, optional
-            Factors of the rows, of the table's dtype; for ``mode="sum"`` only.
+        offsets : Tensor, shape (B,) or (B + 1,)
+            Where each bag begins, for an ``input`` of shape (N,); one more, the end of the last,
+            with ``include_last_offset``.
+        per_sample_weights : Tensor, optional
+            Factors of the rows, of the shape of ``input`` and the table's dtype; for
+            ``mode="sum"`` only.
 
         Returns
         -------
         Tensor, shape (B, D)
+            One row a bag.
 
         Raises
         ------
