@@ -73,17 +73,19 @@ def test_row_06_errors_of_both_kinds_in_order() -> None:
         E(ones(3), np.array([0, 2.5, 99.0]), 4)
 
 
+@pytest.mark.parametrize("num_weights", [3, 20_000])  # by tables, and row by row
 @pytest.mark.parametrize("threads", THREADS)
-def test_dropping_drops_no_float_that_is_no_integer(threads: int) -> None:
+def test_dropping_drops_no_float_that_is_no_integer(threads: int, num_weights: int) -> None:
     """Out of range is one thing, no index at all another."""
     ids = np.zeros(40_000)
     ids[100], ids[39_990] = 1e300, np.inf
-    assert E(ones(40_000), ids, 3, on_invalid="drop", num_threads=threads)[0, 0] == 39_998
+    got = E(ones(40_000), ids, num_weights, on_invalid="drop", num_threads=threads)
+    assert got[0, 0] == 39_998
     for bad in (2.5, np.nan):
         ids[39_000] = bad
-        out = marked(3)
+        out = marked(num_weights)
         with refused(ValueError, "indices", bad, 39_000, out=out):
-            E(ones(40_000), ids, 3, out=out, on_invalid="drop", num_threads=threads)
+            E(ones(40_000), ids, num_weights, out=out, on_invalid="drop", num_threads=threads)
 
 
 @pytest.mark.parametrize("padding", [None, -1, 2])

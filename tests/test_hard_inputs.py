@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from inputs import INTEGERS, THREADS, around, ones, refused, thresholds
-from reference import FLOATS, Array, assert_same_bits, bits
+from reference import FLOATS, Array, assert_same_bits, bits, dense_backward
 
 from numba_embed import embedding_dense_backward as E
 from numba_embed.order import sum_order
@@ -250,6 +250,20 @@ def test_row_29_one_rounding() -> None:
     assert_same_bits(got, column(1.0009765625, dtype="float16"))
     got = E(column(1, 2.0**-24, 2.0**-50), [0] * 3, 1)
     assert_same_bits(got, column(1 + 2.0**-23))
+
+
+@pytest.mark.parametrize(("name", "quantum"), [("float16", 2.0**-24), ("bfloat16", 2.0**-133)])
+def test_subnormal_numbers_are_rounded_once(name: str, quantum: float) -> None:
+    """Halves of the least number, and next to nothing beside them, either way; some large ones."""
+    halves = np.arange(1, 256, 2) * (quantum / 2)
+    values = np.concatenate([halves, halves + quantum * 2.0**-40, halves - quantum * 2.0**-40])
+    values = np.concatenate([values, -values, [1.0, 3.0, np.nan, np.inf, 0.0, 1e300]])
+    for width in (1, 8, 9):
+        grad = values[: values.size // width * width].reshape(-1, width)
+        want = dense_backward(grad, np.arange(len(grad)), len(grad), out_dtype=FLOATS[name])
+        out = np.empty_like(want)
+        E(grad, np.arange(len(grad)), len(grad), out=out)
+        assert_same_bits(out, want)
 
 
 def test_row_31_negative_zero_and_interleaved_halves() -> None:

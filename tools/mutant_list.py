@@ -115,11 +115,17 @@ MUTANTS = [
         "double-rounding",
         "float64 to float16 and bfloat16 by way of float32",
         "kernels/bits.py",
-        "bits = builder.bitcast(value, integers)",
-        "value = builder.fptrunc(value, lanes_of(FLOAT, lanes))\n"
-        "    value = builder.fpext(value, doubles)\n"
-        "    bits = builder.bitcast(value, integers)",
+        "odd = builder.and_(builder.or_(bits, carried), number(~lost))",
+        "odd = bits",
         (ONE_ROUNDING,),
+    ),
+    Mutant(
+        "subnormals-rounded-twice",
+        "bfloat16 by way of a subnormal float32",
+        "kernels/bits.py",
+        "constant(FLOAT, 2.0**-126, lanes)",
+        "constant(FLOAT, 0.0, lanes)",
+        (f"{HARD}::test_subnormal_numbers_are_rounded_once",),
     ),
     Mutant(
         "float32-accumulator",
