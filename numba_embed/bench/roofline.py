@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from numba_embed.bench.cases import LINE, Case, Operands
-from numba_embed.kernels.memory import array_at, fence, prefetch, stream_line
+from numba_embed.kernels.memory import fence, pointer_at, prefetch, stream_line
 
 DEFAULT_BYTES = 1 << 28
 """Size of the buffer that is read and written: far beyond the caches of most machines."""
@@ -105,7 +105,7 @@ def _read_words(words: Any, pieces: int) -> int:
             for k in range(_STREAMS):
                 first = ((np.int64(piece) * _STREAMS + k) * stream + line) * _WORDS
                 prefetch(address + first * 8 + _AHEAD, LINE)
-                values = array_at(address + first * 8, _WORDS, np.int64(0))
+                values = pointer_at(address + first * 8, np.int64(0))
                 for i in range(_WORDS):
                     total += values[i]
         totals[piece] = total

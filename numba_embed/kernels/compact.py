@@ -58,8 +58,8 @@ def count_heads(thread: int, call_address: int) -> None:
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
     size = call.taking_part
-    order = memory.entries(call.workspace + plan.entries, size)
-    heads = memory.words(call.more + HEADS * 8, plan.pieces)
+    order = memory.entries(call.workspace + plan.entries)
+    heads = memory.words(call.more + HEADS * 8)
     bits = np.uint64(plan.position_bits)
     first_piece, end_piece = memory.chunk(thread, plan.threads, plan.pieces)
     for piece in range(first_piece, end_piece):
@@ -78,7 +78,7 @@ def prefix_heads(call_address: int) -> int:
     """Turn the pieces' counts into the number of rows before each piece."""
     call = memory.call_at(call_address)
     pieces = memory.plan_at(call.plan).pieces
-    heads = memory.words(call.more + HEADS * 8, pieces)
+    heads = memory.words(call.more + HEADS * 8)
     running = np.int64(0)
     for piece in range(pieces):
         found = heads[piece]
@@ -97,8 +97,8 @@ def sum_begun(
     The output is C-contiguous and native. Writes the rows' numbers and sums, and nothing else.
     """
     size, order_address = call.taking_part, call.workspace + plan.entries
-    order = memory.entries(order_address, size)
-    listing = memory.words(call.more, HEADS + plan.pieces)
+    order = memory.entries(order_address)
+    listing = memory.words(call.more)
     rows, number = listing[ROWS], listing[HEADS + piece]
     bits = np.uint64(plan.position_bits)
     mask = (np.uint64(1) << bits) - np.uint64(1)
@@ -114,7 +114,7 @@ def sum_begun(
     while place < end:
         entry = order[place]
         row = entry >> bits
-        memory.words(rows + number * 8, 1)[0] = np.int64(row)
+        memory.words(rows + number * 8)[0] = np.int64(row)
         single = plain and (place + 1 == size or order[place + 1] >> bits != row)
         source = call.grad + np.int64(entry & mask) * stride
         later = call.grad + np.int64(order[min(place + ahead, size - 1)] & mask) * stride

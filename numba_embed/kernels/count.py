@@ -16,7 +16,7 @@ from numba.extending import overload as _overload
 
 from numba_embed.kernels import layout as at
 from numba_embed.kernels import memory
-from numba_embed.kernels.memory import array_at, take_ticket
+from numba_embed.kernels.memory import pointer_at, take_ticket
 from numba_embed.kernels.phases import RUN, STOP, Kernel, Phase
 from numba_embed.kernels.sort import order_bucket
 from numba_embed.runtime import JIT_OPTIONS, cached, jit_inline
@@ -120,15 +120,15 @@ def check_chunk(thread: int, call_address: int, index_like: Any, row_like: Any) 
     plan = memory.plan_at(call.plan)
     size, num_weights, padding = plan.num_positions, plan.num_weights, plan.padding
     dropping = plan.dropping != 0
-    indices = array_at(call.indices, size, index_like)
-    rows = array_at(call.workspace + plan.entries, size, row_like)
+    indices = pointer_at(call.indices, index_like)
+    rows = pointer_at(call.workspace + plan.entries, row_like)
     buckets = plan.buckets
-    counts = memory.words(call.workspace + plan.histogram + thread * buckets * 8, buckets)
+    counts = memory.words(call.workspace + plan.histogram + thread * buckets * 8)
     for bucket in range(buckets):
         counts[bucket] = 0
     mapping = bucket_map(plan)
     none = ~row_like
-    bad = memory.words(call.workspace + plan.bad, plan.threads)
+    bad = memory.words(call.workspace + plan.bad)
     bad[thread] = NONE_BAD
     first, end = memory.chunk(thread, plan.threads, size)
     for position in range(first, end):
@@ -148,7 +148,7 @@ def check_chunk(thread: int, call_address: int, index_like: Any, row_like: Any) 
 @jit_inline
 def note_bad(call: Any, plan: Any) -> None:
     """Note in the call the first bad position of all chunks, or NONE_BAD."""
-    bad = memory.words(call.workspace + plan.bad, plan.threads)
+    bad = memory.words(call.workspace + plan.bad)
     call.bad = NONE_BAD
     for thread in range(plan.threads):
         if bad[thread] != NONE_BAD and (call.bad == NONE_BAD or bad[thread] < call.bad):
@@ -176,8 +176,8 @@ def prefix_buckets(call_address: int) -> int:
     if call.bad != NONE_BAD:
         return STOP
     buckets, threads = plan.buckets, plan.threads
-    histogram = memory.words(call.workspace + plan.histogram, threads * buckets)
-    start = memory.words(call.workspace + plan.bucket_start, buckets + 1)
+    histogram = memory.words(call.workspace + plan.histogram)
+    start = memory.words(call.workspace + plan.bucket_start)
     running = 0
     for bucket in range(buckets):
         start[bucket] = running
@@ -200,9 +200,9 @@ def scatter_chunk(thread: int, call_address: int, row_like: Any) -> None:
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
     size, buckets = plan.num_positions, plan.buckets
-    rows = array_at(call.workspace + plan.entries, size, row_like)
-    scattered = memory.entries(call.workspace + plan.scattered, size)
-    places = memory.words(call.workspace + plan.histogram + thread * buckets * 8, buckets)
+    rows = pointer_at(call.workspace + plan.entries, row_like)
+    scattered = memory.entries(call.workspace + plan.scattered)
+    places = memory.words(call.workspace + plan.histogram + thread * buckets * 8)
     bits = np.uint64(plan.position_bits)
     mapping = bucket_map(plan)
     none = ~row_like
@@ -222,7 +222,7 @@ def order_buckets(thread: int, call_address: int) -> None:
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
     buckets = plan.buckets
-    start = memory.words(call.workspace + plan.bucket_start, buckets + 1)
+    start = memory.words(call.workspace + plan.bucket_start)
     frequency = call.workspace + plan.private + thread * plan.private_stride + at.FREQUENCY
     groups = min(buckets, BUCKET_GROUPS * plan.threads) if plan.threads > 1 else 1
     group = take_ticket(call.workspace + plan.tickets)
@@ -272,12 +272,12 @@ def count_per_core(in_tables: bool, first_core: int, lookups: Any, call_address:
     core_rows = max(1, plan.core_rows)
     if in_tables:
         num_weights, blocks = plan.num_weights, plan.blocks
-        counts = memory.words(call.workspace + plan.table_counts, blocks * num_weights)
+        counts = memory.words(call.workspace + plan.table_counts)
         for place in range(blocks * num_weights):
             core = min((place % num_weights) // core_rows - first_core, lookups.size - 1)
             lookups[max(core, 0)] += counts[place]
         return
-    order = memory.entries(call.workspace + plan.entries, call.taking_part)
+    order = memory.entries(call.workspace + plan.entries)
     bits = np.uint64(plan.position_bits)
     for place in range(call.taking_part):
         core = min(np.int64(order[place] >> bits) // core_rows - first_core, lookups.size - 1)

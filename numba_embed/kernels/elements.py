@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from numba_embed.kernels.memory import LINE, array_at, clear_bytes, itemsize, prefetch, words
+from numba_embed.kernels.memory import LINE, clear_bytes, itemsize, pointer_at, prefetch, words
 from numba_embed.kernels.rows import (
     add_row,
     add_weighted_row,
@@ -24,7 +24,7 @@ from numba_embed.runtime import jit
 def grad_address(call: Any, position: int) -> int:
     """Return the address of the gradient row that belongs to a position of the stream."""
     if call.position_map != 0:
-        position = words(call.position_map + position * 8, 1)[0]
+        position = words(call.position_map + position * 8)[0]
     if call.grad_dims == 1:
         return call.grad + position * call.grad_strides[0]
     place = call.grad
@@ -66,7 +66,7 @@ def add_position(
         )
         source = buffer
     if call.position_weights != 0:
-        weight = array_at(call.position_weights + position * 8, 1, np.float64(0))[0]
+        weight = pointer_at(call.position_weights + position * 8, np.float64(0))[0]
         if fresh:
             clear_bytes(total, columns * 8)
         add_weighted_row(like, total, source, weight, columns)

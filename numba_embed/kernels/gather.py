@@ -53,7 +53,7 @@ def cut_rows(piece: int, call: Any, plan: Any) -> tuple[int, int]:
 def cut_end(call: Any, plan: Any, first: int, end: int) -> int:
     """Return the end of the row's entries if it has ``cut`` of them or more, else ``first``."""
     order_address = call.workspace + plan.entries
-    order = memory.entries(order_address, end)
+    order = memory.entries(order_address)
     bits = np.uint64(plan.position_bits)
     row = order[first] >> bits
     if first + plan.cut > end or order[first + plan.cut - 1] >> bits != row:
@@ -98,7 +98,7 @@ def sum_piece(
     C-contiguous output is written by streaming stores (`stage`); ``whole`` rows follow each other
     in memory, so that the buffer need not be emptied between them.
     """
-    order = memory.entries(call.workspace + plan.entries, call.taking_part)
+    order = memory.entries(call.workspace + plan.entries)
     bits = np.uint64(plan.position_bits)
     zero_gaps = call.accumulate == 0 and call.zeroed == 0
     streaming = call.streaming != 0

@@ -29,8 +29,8 @@ def find_hot(call_address: int) -> int:
     plan = memory.plan_at(call.plan)
     found = np.int64(0)
     size, order_address = call.taking_part, call.workspace + plan.entries
-    order = memory.entries(order_address, size)
-    hot = memory.words(call.workspace + plan.hot, plan.max_hot * HOT_WORDS)
+    order = memory.entries(order_address)
+    hot = memory.words(call.workspace + plan.hot)
     bits, cut = np.uint64(plan.position_bits), plan.cut
     end = np.int64(0)
     for place in range(0, size, cut):
@@ -54,7 +54,7 @@ def sum_hot_blocks(thread: int, call_address: int, like: Any) -> None:
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
     order_address = call.workspace + plan.entries
-    hot = memory.words(call.workspace + plan.hot, plan.max_hot * HOT_WORDS)
+    hot = memory.words(call.workspace + plan.hot)
     blocks, columns = plan.blocks, plan.columns
     buffer = call.workspace + plan.private + thread * plan.private_stride + at.SOURCE
     item = take_ticket(call.workspace + plan.tickets)
@@ -78,7 +78,7 @@ def sum_hot_blocks(thread: int, call_address: int, like: Any) -> None:
 @jit_inline
 def hot_number(call: Any, plan: Any, row: int) -> int:
     """Return the number of a row among the hot rows."""
-    hot = memory.words(call.workspace + plan.hot, call.found * HOT_WORDS)
+    hot = memory.words(call.workspace + plan.hot)
     which = 0
     while hot[which * HOT_WORDS] != row:
         which += 1

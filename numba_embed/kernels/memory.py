@@ -1,4 +1,4 @@
-"""Raw memory: views, streaming stores, prefetch, tickets, and the cutting of work."""
+"""Raw memory: pointers, streaming stores, prefetch, tickets, and the cutting of work."""
 
 from __future__ import annotations
 
@@ -18,54 +18,33 @@ LINE = 64
 """Bytes of a cache line, the unit of streaming stores."""
 
 
-def _array_at(context: Any, builder: Any, address: Any, length: Any, array: Any) -> Any:
-    from numba.np.arrayobj import populate_array  # takes long to import; cached code needs none
-
-    data_type = context.get_data_type(array.dtype)
-    view = context.make_array(array)(context, builder)
-    itemsize = context.get_constant(types.intp, context.get_abi_sizeof(data_type))
-    populate_array(
-        view,
-        data=builder.inttoptr(address, data_type.as_pointer()),
-        shape=(length,),
-        strides=(itemsize,),
-        itemsize=itemsize,
-        meminfo=None,
-    )
-    return view._getvalue()
-
-
 @intrinsic
-def array_at(typingctx: Any, address: Any, length: Any, like: Any) -> Any:
-    """Return a C-contiguous view of ``length`` elements of the type of ``like`` at an address.
+def pointer_at(typingctx: Any, address: Any, like: Any) -> Any:
+    """Return a pointer to elements of the type of ``like`` at an address.
 
-    What `numba.carray` does, without a compilation per call site.
+    It is indexed as an array is, but knows no length: a negative index is not counted from the end,
+    which costs two instructions per access where the compiler cannot tell the sign.
     """
-    array = types.Array(like, 1, "C")
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _array_at(context, builder, args[0], args[1], array)
-
-    return array(types.int64, types.int64, like), codegen
+    return types.CPointer(like)(types.int64, like), _as_pointer
 
 
-def _view_intrinsic(name: str, dtype: Any) -> Any:
-    """Return an intrinsic ``(address, length) -> view`` of a fixed element type."""
-    array = types.Array(dtype, 1, "C")
-
-    def view(typingctx: Any, address: Any, length: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return _array_at(context, builder, args[0], args[1], array)
-
-        return array(types.int64, types.int64), codegen
-
-    view.__name__ = name
-    return intrinsic(view)
+def _as_pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
 
 
-words = _view_intrinsic("words", types.int64)
-entries = _view_intrinsic("entries", types.uint64)
-"""Views of int64, and of uint64, at an address."""
+def _pointer_intrinsic(name: str, dtype: Any) -> Any:
+    """Return an intrinsic ``address -> pointer`` to a fixed element type."""
+
+    def pointer(typingctx: Any, address: Any) -> Any:
+        return types.CPointer(dtype)(types.int64), _as_pointer
+
+    pointer.__name__ = name
+    return intrinsic(pointer)
+
+
+words = _pointer_intrinsic("words", types.int64)
+entries = _pointer_intrinsic("entries", types.uint64)
+"""Pointers to int64, and to uint64, at an address."""
 
 
 def _record_intrinsic(name: str, dtype: np.dtype[np.void]) -> Any:
@@ -192,7 +171,7 @@ def chunk(piece: int, pieces: int, size: int) -> tuple[int, int]:
 @jit
 def lower_bound(order_address: int, first: int, end: int, key: Any) -> int:
     """Return the first place in the ascending entries ``[first, end)`` with at least ``key``."""
-    order = entries(order_address, end)
+    order = entries(order_address)
     while first < end:
         middle = (first + end) >> 1
         if order[middle] < key:

@@ -56,9 +56,9 @@ def _resolve(call_address: int) -> None:
     call = call_at(call_address)
     offset = call.object_offset
     if offset != 0:
-        call.indices = words(call.indices + offset, 1)[0]
-        call.grad = words(call.grad + offset, 1)[0]
-        call.out = words(call.out + offset, 1)[0]
+        call.indices = words(call.indices + offset)[0]
+        call.grad = words(call.grad + offset)[0]
+        call.out = words(call.out + offset)[0]
         call.object_offset = 0
 
 
@@ -66,8 +66,8 @@ def _resolve(call_address: int) -> None:
 def _before(program: int, phase: int, call_address: int) -> int:
     """Prepare a phase: start the tickets again, and do the step before it. Returns its answer."""
     call = call_at(call_address)
-    words(call.workspace + plan_at(call.plan).tickets, 1)[0] = 0
-    step = words(program + phase * _WORDS * 8, 1)[0]
+    words(call.workspace + plan_at(call.plan).tickets)[0] = 0
+    step = words(program + phase * _WORDS * 8)[0]
     if step == 0:
         return RUN
     return _call_before(step, call_address)
@@ -76,7 +76,7 @@ def _before(program: int, phase: int, call_address: int) -> int:
 @jit
 def _work(program: int, phase: int, thread: int, call_address: int) -> None:
     """Do one thread's part of a phase."""
-    _call_work(words(program + phase * _WORDS * 8, 2)[1], thread, call_address)
+    _call_work(words(program + phase * _WORDS * 8)[1], thread, call_address)
 
 
 @Launcher

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from numba_embed.kernels.memory import array_at, copy_bytes, entries
+from numba_embed.kernels.memory import copy_bytes, entries, pointer_at
 from numba_embed.runtime import jit, jit_inline
 
 RUN = 16
@@ -41,8 +41,8 @@ def counting_sort(
     source: int, target: int, size: int, row: int, rows: int, bits: int, frequency: int
 ) -> None:
     """Order one bucket stably by counting its look-ups row by row. O(entries + rows)."""
-    unordered, ordered = entries(source, size), entries(target, size)
-    count = array_at(frequency, rows, np.uint32(0))
+    unordered, ordered = entries(source), entries(target)
+    count = pointer_at(frequency, np.uint32(0))
     shift = np.uint64(bits)
     for key in range(rows):
         count[key] = 0
@@ -71,7 +71,7 @@ def merge_sort(source: int, target: int, size: int) -> None:
     if passes % 2 == 0:
         copy_bytes(target, source, size * 8)
         one, other = target, source
-    first = entries(one, size)
+    first = entries(one)
     for start in range(0, size, RUN):
         for place in range(start + 1, min(start + RUN, size)):
             entry = first[place]
@@ -92,7 +92,7 @@ def merge_sort(source: int, target: int, size: int) -> None:
 @jit
 def merge(source: int, target: int, left: int, middle: int, end: int) -> None:
     """Merge the ascending entries ``[left, middle)`` and ``[middle, end)`` into ``target``."""
-    one, other = entries(source, end), entries(target, end)
+    one, other = entries(source), entries(target)
     right = middle
     for place in range(left, end):
         if left < middle and (right >= end or one[left] <= one[right]):

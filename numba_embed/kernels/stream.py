@@ -14,7 +14,7 @@ import numpy as np
 from numba_embed.kernels import elements, memory
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.count import NONE_BAD, NOT_AN_INTEGER, as_row
-from numba_embed.kernels.memory import array_at, words
+from numba_embed.kernels.memory import pointer_at, words
 from numba_embed.kernels.phases import Kernel, Phase
 from numba_embed.kernels.rows import add_row, divide_row, set_row
 from numba_embed.runtime import cached, jit_inline
@@ -59,8 +59,8 @@ def read_rows(
 
     Returns the first bad one, or NONE_BAD. Serial only.
     """
-    indices = array_at(source, size, index_like)
-    rows = words(target, size)
+    indices = pointer_at(source, index_like)
+    rows = words(target)
     for place in range(size):
         row = as_row(indices[place], num_weights)
         if row < 0 and (row == NOT_AN_INTEGER or not dropping):
@@ -77,8 +77,8 @@ def count_lookups(
 
     int64, one for each ``span`` rows. Serial only.
     """
-    rows = words(rows_address, size)
-    counts = words(counts_address, -(-num_rows // span))
+    rows = words(rows_address)
+    counts = words(counts_address)
     for place in range(size):
         row = rows[place] - first_row
         if row >= 0 and row < num_rows:
@@ -97,8 +97,8 @@ def add_piece(thread: int, call_address: int, like: Any) -> None:
         left, right = memory.chunk(thread, plan.threads, columns)
     else:
         first, end = memory.chunk(thread, plan.threads, stream.num_rows)
-    rows = words(stream.rows, stream.size)
-    counts = words(stream.counts, stream.num_rows)
+    rows = words(stream.rows)
+    counts = words(stream.counts)
     buffer = call.workspace + plan.private + thread * plan.private_stride + at.SOURCE
     base, stride = call.grad + left * call.grad_column, call.grad_strides[0]
     plain, cut, parted = call.plain != 0, stream.cut, stream.parts != 0
@@ -123,7 +123,7 @@ def fold_chunk(thread: int, call_address: int) -> None:
     """Add the parts of one thread's cut rows to their totals, and clear them."""
     call = memory.call_at(call_address)
     plan, stream = memory.plan_at(call.plan), stream_at(call.more)
-    counts = words(stream.counts, stream.num_rows)
+    counts = words(stream.counts)
     row_bytes = stream.columns * 8
     first, end = memory.chunk(thread, plan.threads, stream.num_rows)
     for row in range(first, end):
@@ -139,7 +139,7 @@ def write_chunk(thread: int, call_address: int, like: Any) -> None:
     """Write one thread's rows of the block to the output; the totals keep their values."""
     call = memory.call_at(call_address)
     plan, stream = memory.plan_at(call.plan), stream_at(call.more)
-    counts = words(stream.counts, stream.num_rows)
+    counts = words(stream.counts)
     columns = stream.columns
     base = call.workspace + plan.private + thread * plan.private_stride
     total, buffer = base + at.SUM, base + at.SOURCE

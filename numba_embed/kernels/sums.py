@@ -27,7 +27,7 @@ def sum_entries(
     The row ends at ``end`` or where the entries' row changes. Returns the end.
     """
     taking_part, ahead = call.taking_part, plan.ahead
-    order = memory.entries(call.workspace + plan.entries, taking_part)
+    order = memory.entries(call.workspace + plan.entries)
     bits = np.uint64(plan.position_bits)
     mask = (np.uint64(1) << bits) - np.uint64(1)
     base, stride = call.grad + column * call.grad_column, call.grad_strides[0]
@@ -74,7 +74,7 @@ def block_end(call: Any, plan: Any, first: int, end: int) -> int:
     order_address = call.workspace + plan.entries
     mask = (np.uint64(1) << np.uint64(plan.position_bits)) - np.uint64(1)
     length = plan.block_length
-    entry = memory.entries(order_address, end)[first]
+    entry = memory.entries(order_address)[first]
     block = np.int64(entry & mask) // length
     limit = np.uint64(min((block + 1) * length, plan.num_positions))
     return lower_bound(order_address, first, end, (entry & ~mask) + limit)

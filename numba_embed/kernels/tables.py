@@ -14,7 +14,7 @@ import numpy as np
 from numba_embed.kernels import elements, memory
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.count import NONE_BAD, NOT_AN_INTEGER, as_row, stop_if_bad
-from numba_embed.kernels.memory import array_at, take_ticket
+from numba_embed.kernels.memory import pointer_at, take_ticket
 from numba_embed.kernels.phases import Kernel, Phase
 from numba_embed.kernels.rows import add_row, divide_row, load_number
 from numba_embed.runtime import jit_inline
@@ -36,7 +36,7 @@ def fill_tables(thread: int, call_address: int, index_like: Any, grad_like: Any)
     size, num_weights, length = plan.num_positions, plan.num_weights, plan.block_length
     table_bytes = num_weights * plan.columns * 8
     buffer = call.workspace + plan.private + thread * plan.private_stride + at.SOURCE
-    bad = memory.words(call.workspace + plan.bad, plan.threads)
+    bad = memory.words(call.workspace + plan.bad)
     bad[thread] = NONE_BAD
     block = take_ticket(call.workspace + plan.tickets)
     while block < plan.blocks and bad[thread] == NONE_BAD:
@@ -52,10 +52,10 @@ def fill_tables(thread: int, call_address: int, index_like: Any, grad_like: Any)
 @jit_inline
 def count_block(like: Any, call: Any, plan: Any, first: int, end: int, block: int) -> None:
     """Count the look-ups of each row in the positions ``[first, end)``."""
-    indices, num_weights = array_at(call.indices, end, like), plan.num_weights
+    indices, num_weights = pointer_at(call.indices, like), plan.num_weights
     counts_address = call.workspace + plan.table_counts + block * num_weights * 8
     memory.clear_bytes(counts_address, num_weights * 8)
-    counts = memory.words(counts_address, num_weights)
+    counts = memory.words(counts_address)
     for position in range(first, end):
         row = as_row(indices[position], num_weights)
         if row >= 0 and row != plan.padding:
@@ -70,7 +70,7 @@ def fill_table(
 
     Returns the first position whose index is bad, where it stops, or NONE_BAD.
     """
-    indices = array_at(call.indices, end, index_like)
+    indices = pointer_at(call.indices, index_like)
     num_weights, padding, dropping = plan.num_weights, plan.padding, plan.dropping != 0
     base, stride, columns = call.grad, call.grad_strides[0], plan.columns
     plain = call.plain != 0
@@ -103,10 +103,10 @@ def fill_column(
     index_like: Any, like: Any, call: Any, plan: Any, first: int, end: int, table: int
 ) -> int:
     """`fill_table` for a contiguous gradient of one column: a loop as short as can be."""
-    indices = array_at(call.indices, end + SOON_OF_ONE, index_like)
+    indices = pointer_at(call.indices, index_like)
     num_weights, padding, dropping = plan.num_weights, plan.padding, plan.dropping != 0
     base, stride = call.grad, call.grad_strides[0]
-    sums = array_at(table, num_weights, np.float64(0))
+    sums = pointer_at(table, np.float64(0))
     quiet_end = min(end, plan.num_positions - SOON_OF_ONE)  # further on nothing is asked for
     for position in range(first, end):
         row = as_row(indices[position], num_weights)
@@ -171,7 +171,7 @@ def write_rows(
     When accumulating, rows that no index names keep their bits; else they are written as zero.
     """
     num_weights, blocks = plan.num_weights, plan.blocks
-    counts = memory.words(call.workspace + plan.table_counts, blocks * num_weights)
+    counts = memory.words(call.workspace + plan.table_counts)
     for r in range(row, end_row):
         total = base + at.SUM + (r - row) * width * 8
         if call.accumulate != 0 or plan.scale != 0:

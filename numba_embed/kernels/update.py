@@ -101,7 +101,7 @@ def update_chunk(thread: int, call_address: int, value_like: Any, like: Any) -> 
     update = update_at(call.more)
     columns, size, adding = update.columns, update.size, update.adding != 0
     tiles = -(-columns // at.TILE)
-    rows = memory.words(update.rows, size)
+    rows = memory.words(update.rows)
     buffer = call.workspace + plan.private + thread * plan.private_stride
     value_bytes, bytes_ = memory.itemsize(value_like), memory.itemsize(like)
     plain = update.target_column == bytes_ and update.target_swap == 0
