@@ -1,7 +1,7 @@
 """Phase one: shapes and dtypes in, a frozen plan out. Nothing here looks at data.
 
-The plan fixes the rule of order, the algorithm, the cut of the rows into cores and of the cores
-into buckets, and the layout of the largest workspace that a run can need.
+The plan fixes the rule of order, the algorithm, the digits by which positions are ordered, and the
+layout of the largest workspace that a run can need.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from numba_embed.address import OBJECT_OFFSET
-from numba_embed.buckets import core_rows, cut_buckets
+from numba_embed.digits import cut_digits
 from numba_embed.errors import EmbedValueError
 from numba_embed.formats import Format
 from numba_embed.kernels import layout as at
@@ -27,10 +27,10 @@ ALIGNMENT = 64
 """Bytes of a cache line: buffers start on one, so that threads never write to a shared line."""
 
 MAX_ROWS = 1 << 62
-"""Most rows of a table that is looked up: the ends of buckets have to fit an int64."""
+"""Most rows of a table that is looked up: int64 holds them with a bit to spare."""
 
-MAX_COUNTERS = 1 << 19
-"""Most entries of a thread's frequency buffer (2 MiB); larger buckets are sorted by comparing."""
+MIN_CORE_ROWS, MAX_CORE_ROWS = 256, 1 << 16
+"""Bounds of a default core's rows, whatever the caches."""
 
 PIECES_PER_THREAD = 8
 """Row ranges per thread: enough to even out what a cost estimate misses."""
@@ -241,8 +241,11 @@ class BackwardPlan:
     @cached_property
     def conversion_offset(self) -> int:
         """Where in the workspace N eight-byte words are free for a copy of the indices."""
-        field = "entries" if self.order.by_position else "scattered"
-        return int(self._laid_out[0][field][0])
+        record = self._laid_out[0][0]
+        # Not where the rows go: those may be shorter, so that threads would write over indices
+        # that others have yet to read.
+        rows_in_entries = not self.order.by_position and record["digits"] % 2 == 0
+        return int(record["scattered" if rows_in_entries else "entries"])
 
     @cached_property
     def _laid_out(self) -> tuple[npt.NDArray[np.void], int]:
@@ -285,40 +288,35 @@ def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:
     record.ahead = max(MIN_AHEAD, min(MAX_AHEAD, AHEAD_BYTES // row_bytes))
 
     layout = _Layout()
-    buckets = cut_buckets(v, plan.core_num)
-    record.core_rows, record.last_start = buckets.core_rows, buckets.last_start
-    counters = 0
+    record.core_rows = v // plan.core_num
     if order.by_position:
         record.entries = layout.take(n * WORD)  # converted indices
         record.tables = layout.take(order.blocks * v * d * WORD)
         record.table_counts = layout.take(order.blocks * v * WORD)
     else:
-        record.outer_rows, record.slices = buckets.outer_rows, buckets.slices
-        record.width = buckets.width
-        record.last_base, record.last_width = buckets.last_base, buckets.last_width
-        record.buckets = buckets.count
-        counters = 0 if buckets.largest == 1 else min(buckets.largest, MAX_COUNTERS)
+        record.digit_bits, record.digits = cut_digits(n, v, threads)
         record.entries = layout.take(n * WORD)
         record.scattered = layout.take(n * WORD)
-        record.histogram = layout.take(threads * buckets.count * WORD)
-        record.bucket_start = layout.take((buckets.count + 1) * WORD)
+        record.histogram = layout.take((threads << record.digit_bits) * WORD)
         if threads > 1 and d >= WIDE:
             record.column_slices = min(4 * threads, d // (WIDE // 4))
         record.max_hot = plan.max_hot
         record.hot = record.scattered  # free again once the positions are in order
         record.hot_sums = layout.take(plan.max_hot * order.blocks * d * WORD)
-    record.counters = counters
     record.bad = layout.take(threads * WORD)
     record.tickets = layout.take(WORD)
-    stride = -(-(at.FREQUENCY + 4 * counters) // ALIGNMENT) * ALIGNMENT
-    record.private_stride = stride
-    record.private = layout.take(threads * stride)
+    record.private_stride = -(-at.PRIVATE // ALIGNMENT) * ALIGNMENT
+    record.private = layout.take(threads * record.private_stride)
     return np.array([tuple(vars(record).values())], at.PLAN), layout.size + ALIGNMENT
 
 
 def default_core_num(num_weights: int) -> int:
-    """Return the number of cores whose frequency buffers fit the cache."""
-    return max(1, -(-num_weights // core_rows()))
+    """Return the number of cores whose uint32 frequency buffers would stay in a first-level cache.
+
+    A power of two rows each: 4096 with a cache of 32 KiB.
+    """
+    fitting = max(MIN_CORE_ROWS, min(MAX_CORE_ROWS, cache_sizes().resident // 4))
+    return max(1, -(-num_weights // (1 << (fitting.bit_length() - 1))))
 
 
 def worthwhile_threads(n: int, v: int, d: int, grad: Format, out: Format, available: int) -> int:

@@ -10,8 +10,9 @@ from conftest import RunPython
 from inputs import refused
 
 from numba_embed import machine
-from numba_embed.buckets import core_rows, most_buckets
+from numba_embed.digits import most_bits
 from numba_embed.machine import USUAL, CacheSizes, cache_sizes
+from numba_embed.plan import default_core_num
 
 
 @pytest.fixture(autouse=True)
@@ -80,13 +81,15 @@ def test_what_cannot_be_read_is_refused(text: str, monkeypatch: pytest.MonkeyPat
 
 def test_thresholds_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(machine.VARIABLE, "32K,512K,32M")
-    assert (core_rows(), most_buckets(), cache_sizes().outgrown) == (4096, 2048, 16 << 20)
+    assert (default_core_num(8192), most_bits(), cache_sizes().outgrown) == (2, 11, 16 << 20)
+    assert default_core_num(8193) == 3
     cache_sizes.cache_clear()
     monkeypatch.setenv(machine.VARIABLE, "48K,2M,260M")
-    assert (core_rows(), most_buckets(), cache_sizes().outgrown) == (4096, 2048, 64 << 20)
+    assert (default_core_num(8192), most_bits(), cache_sizes().outgrown) == (2, 11, 64 << 20)
     cache_sizes.cache_clear()
     monkeypatch.setenv(machine.VARIABLE, "1,2,3")
-    assert (core_rows(), most_buckets(), cache_sizes().outgrown) == (256, 256, 2)
+    assert (default_core_num(512), most_bits(), cache_sizes().outgrown) == (2, 8, 2)
+    assert default_core_num(513) == 3
 
 
 AROUND_THRESHOLDS = """
@@ -94,7 +97,7 @@ import numpy as np
 from inputs import around, normal, thresholds
 from reference import assert_same_bits
 import numba_embed as ne
-from numba_embed.buckets import cut_buckets
+from numba_embed.digits import cut_digits
 from numba_embed.machine import cache_sizes
 
 def small(grad, ids, many):
@@ -106,12 +109,10 @@ def small(grad, ids, many):
 random = np.random.default_rng(1)
 streamed = [cache_sizes().outgrown // 16]  # rows of four float32
 assert streamed == [8192]
-cut = thresholds(lambda many: cut_buckets(many, ne.plan_dense_backward(
-    (9, 4), "float32", (9,), "int64", many).core_num).count > 1, 1, 20_000)
-direct = thresholds(lambda many: cut_buckets(many, 1).largest > 1, 1, 20_000)
-assert direct == [257] and cut
+digits = thresholds(lambda many: cut_digits(6000, many, 2), 1, 20_000)
+assert {257, 1025, 16385} <= set(digits), digits  # eight bits; two digits; one bit more for each
 seen = set()
-for many in around(streamed + cut + direct, 1):
+for many in around(streamed + digits, 1):
     ids = random.integers(0, many, 6000)
     ids[::3] = many - 1
     grad = random.integers(-9, 10, (6000, 4)).astype(np.float32)

@@ -17,6 +17,7 @@ CUT = f"{ORDERS}::test_rows_just_below_at_and_above_the_cut"
 REGION = f"{ORDERS}::test_both_sides_of_the_small_vocabulary_region"
 THREADS = f"{ORDERS}::test_no_thread_or_core_count_changes_a_bit[float64]"
 CORES = "tests/test_core_counts.py"
+DIGITS = "tests/test_digits.py"
 
 
 @dataclass(frozen=True)
@@ -156,10 +157,34 @@ MUTANTS = [
     Mutant(
         "threads-backwards",
         "within a row, the later thread's positions come first",
-        "kernels/count.py",
-        "for thread in range(threads):",
-        "for thread in range(threads - 1, -1, -1):",
-        (THREADS,),
+        "kernels/sort.py",
+        "for place in range(digit, plan.threads << plan.digit_bits, digits):",
+        "for place in range(digit + ((plan.threads - 1) << plan.digit_bits), -1, -digits):",
+        (THREADS, DIGITS),
+    ),
+    Mutant(
+        "digit-lost",
+        "the highest digit of a row is not ordered by",
+        "kernels/sort.py",
+        "return RUN if call.digit < memory.plan_at(call.plan).digits else SKIP",
+        "return RUN if call.digit < memory.plan_at(call.plan).digits - 1 else SKIP",
+        (DIGITS,),
+    ),
+    Mutant(
+        "indices-overwritten",
+        "threads write rows over converted indices that others have yet to read",
+        "plan.py",
+        'rows_in_entries = not self.order.by_position and record["digits"] % 2 == 0',
+        'rows_in_entries = not self.order.by_position and record["digits"] % 2 == 1',
+        (DIGITS,),
+    ),
+    Mutant(
+        "row-bits-missing",
+        "digits that hold no row above 2**16",
+        "digits.py",
+        "row_bits = max(1, (num_weights - 1).bit_length()) if num_weights else 1",
+        "row_bits = min(16, max(1, (num_weights - 1).bit_length())) if num_weights else 1",
+        (DIGITS,),
     ),
     Mutant(
         "cut-off-by-one",

@@ -1,9 +1,7 @@
 """Checking and counting the indices, and the stable order of their positions by row.
 
-`count` reads the indices once: each of T threads checks a chunk and counts its look-ups per bucket,
-a bucket being one core's rows, or a slice or a group of cores. Then it sends every position to its
-bucket in one stable pass, and counts and orders core by core within a bucket, whose frequency
-buffer fits the cache.
+`count` reads the indices once: each of T threads checks a chunk, stores it as rows and counts their
+lowest digits. If no index is bad, the positions are put in order digit by digit (`sort`).
 """
 
 from __future__ import annotations
@@ -14,11 +12,20 @@ import numpy as np
 from numba import types
 from numba.extending import overload as _overload
 
-from numba_embed.kernels import layout as at
 from numba_embed.kernels import memory
-from numba_embed.kernels.memory import pointer_at, take_ticket
+from numba_embed.kernels.layout import MOST_DIGITS
+from numba_embed.kernels.memory import pointer_at
 from numba_embed.kernels.phases import RUN, STOP, Kernel, Phase
-from numba_embed.kernels.sort import order_bucket
+from numba_embed.kernels.sort import (
+    clear_counts,
+    count_digit,
+    counts_to_places,
+    digit_counts,
+    move_by_digit,
+    next_digit,
+    order_at,
+    place_digit,
+)
 from numba_embed.runtime import JIT_OPTIONS, cached, jit_inline
 
 overload: Any = _overload
@@ -26,9 +33,6 @@ overload: Any = _overload
 OUT_OF_RANGE = -1
 NOT_AN_INTEGER = -2
 NONE_BAD = -1
-
-BUCKET_GROUPS = 64
-"""Groups of buckets per thread, the unit in which threads take buckets."""
 
 
 def as_row(index: Any, num_weights: int) -> int:
@@ -59,58 +63,8 @@ def _overload_as_row(index: Any, num_weights: Any) -> Any:
 
 
 @jit_inline
-def divide(row: int, inverse: float) -> int:
-    """Return ``row // d`` where ``inverse`` is 1 / d.
-
-    Exact for rows below 2**50: (row + 1/2) / d is at least 1/(2 d) away from every integer, more
-    than the two roundings move it. A float64 product costs a fraction of an integer division.
-    """
-    return np.int64((np.float64(row) + 0.5) * inverse)
-
-
-@jit_inline
-def bucket_map(plan: Any) -> Any:
-    """Return what `bucket_of` needs of the plan, as a tuple of scalars."""
-    return (
-        plan.last_start,
-        plan.outer_rows,
-        plan.slices,
-        plan.last_base,
-        1.0 / plan.outer_rows,
-        1.0 / plan.width,
-        1.0 / plan.last_width,
-    )
-
-
-@jit_inline
-def bucket_of(row: int, mapping: Any) -> int:
-    """Return the bucket that holds a row."""
-    last_start, outer_rows, slices, last_base, per_outer, per_width, per_last = mapping
-    if row >= last_start:
-        bucket = last_base + divide(row - last_start, per_last)
-    else:
-        bucket = divide(row, per_outer)
-        if slices > 1:
-            inner = divide(row - bucket * outer_rows, per_width)
-            bucket = bucket * slices + inner
-    return bucket
-
-
-@jit_inline
-def bucket_rows(bucket: int, plan: Any) -> tuple[int, int]:
-    """Return the half-open range of rows of a bucket: the inverse of `bucket_of`."""
-    if bucket >= plan.last_base:
-        first = plan.last_start + (bucket - plan.last_base) * plan.last_width
-        return first, min(first + plan.last_width, plan.num_weights)
-    outer, inner = bucket // plan.slices, bucket % plan.slices
-    first = outer * plan.outer_rows + inner * plan.width
-    limit = min((outer + 1) * plan.outer_rows, plan.last_start)
-    return min(first, limit), min(first + plan.width, limit)
-
-
-@jit_inline
 def check_chunk(thread: int, call_address: int, index_like: Any, row_like: Any) -> None:
-    """Check one thread's chunk of the indices, store it as rows and count look-ups per bucket.
+    """Check one thread's chunk of the indices, store it as rows and count their lowest digits.
 
     Positions that take no part (padding, and out of range where that is dropped) are stored as the
     largest value of the row type. Writes the chunk's rows, the thread's line of the histogram and
@@ -118,19 +72,16 @@ def check_chunk(thread: int, call_address: int, index_like: Any, row_like: Any) 
     """
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
-    size, num_weights, padding = plan.num_positions, plan.num_weights, plan.padding
-    dropping = plan.dropping != 0
+    num_weights, padding, dropping = plan.num_weights, plan.padding, plan.dropping != 0
     indices = pointer_at(call.indices, index_like)
-    rows = pointer_at(call.workspace + plan.entries, row_like)
-    buckets = plan.buckets
-    counts = memory.words(call.workspace + plan.histogram + thread * buckets * 8)
-    for bucket in range(buckets):
-        counts[bucket] = 0
-    mapping = bucket_map(plan)
+    rows = pointer_at(order_at(call, plan, 0), row_like)
+    clear_counts(call, plan, thread)
+    counts = digit_counts(call, plan, thread)
+    mask = (1 << plan.digit_bits) - 1
     none = ~row_like
     bad = memory.words(call.workspace + plan.bad)
     bad[thread] = NONE_BAD
-    first, end = memory.chunk(thread, plan.threads, size)
+    first, end = memory.chunk(thread, plan.threads, plan.num_positions)
     for position in range(first, end):
         row = as_row(indices[position], num_weights)
         if row < 0:
@@ -142,7 +93,7 @@ def check_chunk(thread: int, call_address: int, index_like: Any, row_like: Any) 
             rows[position] = none
         else:
             rows[position] = row
-            counts[bucket_of(row, mapping)] += 1
+            counts[row & mask] += 1
 
 
 @jit_inline
@@ -164,91 +115,48 @@ def stop_if_bad(call_address: int) -> int:
 
 
 @jit_inline
-def prefix_buckets(call_address: int) -> int:
-    """Turn the histogram into each thread's first place in each bucket; fill ``bucket_start``.
+def place_rows(call_address: int) -> int:
+    """Turn the counts of the lowest digit into places, if no index is bad.
 
     Notes in the call which index is bad and how many positions take part. Returns whether to go
     on: not if an index is bad.
     """
-    call = memory.call_at(call_address)
-    plan = memory.plan_at(call.plan)
-    note_bad(call, plan)
-    if call.bad != NONE_BAD:
+    if stop_if_bad(call_address) == STOP:
         return STOP
-    buckets, threads = plan.buckets, plan.threads
-    histogram = memory.words(call.workspace + plan.histogram)
-    start = memory.words(call.workspace + plan.bucket_start)
-    running = 0
-    for bucket in range(buckets):
-        start[bucket] = running
-        for thread in range(threads):
-            place = thread * buckets + bucket
-            count = histogram[place]
-            histogram[place] = running
-            running += count
-    start[buckets] = running
-    call.taking_part = running
+    call = memory.call_at(call_address)
+    call.taking_part = counts_to_places(call, memory.plan_at(call.plan))
+    call.digit = 0
     return RUN
 
 
 @jit_inline
-def scatter_chunk(thread: int, call_address: int, row_like: Any) -> None:
-    """Send the positions of one thread's chunk to their buckets, in stream order.
-
-    Writes the places of ``scattered`` that the prefix gave to this thread, and no others.
-    """
+def move_rows(thread: int, call_address: int, row_like: Any) -> None:
+    """Make entries of one thread's chunk of the rows, and write them to their places."""
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
-    size, buckets = plan.num_positions, plan.buckets
-    rows = pointer_at(call.workspace + plan.entries, row_like)
-    scattered = memory.entries(call.workspace + plan.scattered)
-    places = memory.words(call.workspace + plan.histogram + thread * buckets * 8)
-    bits = np.uint64(plan.position_bits)
-    mapping = bucket_map(plan)
-    none = ~row_like
-    first, end = memory.chunk(thread, plan.threads, size)
+    rows = pointer_at(order_at(call, plan, 0), row_like)
+    moved = memory.entries(order_at(call, plan, 1))
+    places = digit_counts(call, plan, thread)
+    bits, mask, none = np.uint64(plan.position_bits), (1 << plan.digit_bits) - 1, ~row_like
+    first, end = memory.chunk(thread, plan.threads, plan.num_positions)
     for position in range(first, end):
         row = rows[position]
         if row != none:
-            bucket = bucket_of(np.int64(row), mapping)
-            place = places[bucket]
-            places[bucket] = place + 1
-            scattered[place] = (np.uint64(row) << bits) | np.uint64(position)
+            digit = np.int64(row) & mask
+            place = places[digit]
+            places[digit] = place + 1
+            moved[place] = (np.uint64(row) << bits) | np.uint64(position)
 
 
-@jit_inline
-def order_buckets(thread: int, call_address: int) -> None:
-    """Order bucket after bucket, taking groups by ticket. Writes their ranges of ``entries``."""
-    call = memory.call_at(call_address)
-    plan = memory.plan_at(call.plan)
-    buckets = plan.buckets
-    start = memory.words(call.workspace + plan.bucket_start)
-    frequency = call.workspace + plan.private + thread * plan.private_stride + at.FREQUENCY
-    groups = min(buckets, BUCKET_GROUPS * plan.threads) if plan.threads > 1 else 1
-    group = take_ticket(call.workspace + plan.tickets)
-    while group < groups:
-        first_bucket, end_bucket = memory.chunk(group, groups, buckets)
-        for bucket in range(first_bucket, end_bucket):
-            first, end = start[bucket], start[bucket + 1]
-            if end > first:
-                row, end_row = bucket_rows(bucket, plan)
-                order_bucket(
-                    call.workspace + plan.scattered + first * 8,
-                    call.workspace + plan.entries + first * 8,
-                    end - first,
-                    row,
-                    end_row - row,
-                    plan.position_bits,
-                    frequency,
-                    plan.counters,
-                )
-        group = take_ticket(call.workspace + plan.tickets)
-
+_FURTHER = (
+    Phase(count_digit, before=next_digit),
+    Phase(move_by_digit, before=place_digit),
+)
 
 COUNT = (
     Phase(check_chunk, ("index", "row")),
-    Phase(scatter_chunk, ("row",), before=prefix_buckets),
-    Phase(order_buckets),
+    Phase(move_rows, ("row",), before=place_rows),
+    *_FURTHER * (MOST_DIGITS - 1),
 )
 """Check all indices and store them as rows; then order the positions by row, stably.
 

@@ -27,29 +27,21 @@ PLAN = np.dtype(
         "cut",
         "blocks",
         "block_length",
-        # Cores: all but the last own core_rows rows each; the last one owns [last_start, V).
-        "core_rows",
-        "last_start",
-        # Buckets of rows: outer_rows rows (one or more whole cores) make `slices` buckets of
-        # `width` rows each; the last core's rows make buckets of last_width rows, numbered from
-        # last_base on.
-        "outer_rows",
-        "slices",
-        "width",
-        "last_base",
-        "last_width",
-        "buckets",
-        "counters",  # entries of one thread's frequency buffer
+        "core_rows",  # rows of every core but the last, which owns the remainder as well
+        # How the positions are put in order: rows are numbers of `digits` digits.
+        "digit_bits",
+        "digits",
         "ahead",  # how many entries ahead a gradient row is asked for
         "position_bits",  # an entry of the order is row << position_bits | position
         "pieces",  # row ranges that the sum over rows is cut into
         "column_slices",  # column ranges, so that threads share wide rows
         "max_hot",  # 0: cut rows are summed within the thread that owns them
         # Offsets into the workspace, in bytes from its aligned start.
-        "entries",  # uint64 (N,): ordered entries; before that checked rows; or converted indices
-        "scattered",  # uint64 (N,): entries by bucket; before that converted indices
-        "histogram",  # int64 (threads, buckets)
-        "bucket_start",  # int64 (buckets + 1,)
+        # Two places of N words, in turn for converted indices, checked rows and entries digit by
+        # digit, such that the ordered entries come to lie in the first.
+        "entries",
+        "scattered",
+        "histogram",  # int64 (threads, 2**digit_bits)
         "bad",  # int64 (threads,): each thread's first bad position
         "tickets",  # int64 (1,): the next piece of work
         "hot",  # int64 (max_hot, 3): row, first entry, end of entries; in place of `scattered`
@@ -60,6 +52,9 @@ PLAN = np.dtype(
         "private_stride",
     )
 )
+
+MOST_DIGITS = 6
+"""Most digits of a row's number: kernels have steps for so many."""
 
 CALL = np.dtype(
     [
@@ -88,6 +83,7 @@ CALL = np.dtype(
             "streaming",  # 1: out is C-contiguous and larger than the caches
             "counting",  # 1: partial tables count frequencies as well
             "bad",  # the first bad position in stream order, or -1, known after the check
+            "digit",  # by which the positions are being put in order
             "taking_part",  # entries of the order, known after the counting
             "found",  # hot rows that have been found
             "grad_dims",  # leading dimensions of grad after merging, at most 7
@@ -116,4 +112,4 @@ SUM = 0  # float64 (TILE,)
 PART = SUM + 8 * TILE  # float64 (TILE,)
 SOURCE = PART + 8 * TILE  # gradient elements (TILE,)
 STAGED = SOURCE + 8 * TILE  # output elements (STAGE,)
-FREQUENCY = STAGED + 8 * STAGE  # uint32 (counters,)
+PRIVATE = STAGED + 8 * STAGE  # bytes of them all

@@ -1,103 +1,110 @@
-"""Ordering the entries of one bucket: by counting where rows are dense, else by merging."""
+"""The stable order of the positions by row: one counting pass for each digit of the rows' numbers.
+
+The lowest digit comes first. In a pass each of T threads counts the digits of its chunk of the
+positions, then all counts become places, then each thread moves its positions there. Equal digits
+keep their order, so that after the last pass positions are ordered by row, and within a row by
+position. No branch depends on the data, and no row is touched that no position names.
+
+The first pass is `numba_embed.kernels.count`'s, which reads the indices themselves.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from numba_embed.kernels.memory import copy_bytes, entries, pointer_at
-from numba_embed.runtime import jit, jit_inline
-
-RUN = 16
-"""Runs up to this length are sorted by insertion."""
-
-SPARSE = 16
-"""With more than this many rows per entry, clearing and summing the counters costs more than
-comparing."""
-
-MAX_COUNTED = 1 << 32
-"""Counters are uint32."""
+from numba_embed.kernels import memory
+from numba_embed.kernels.phases import RUN, SKIP
+from numba_embed.runtime import jit_inline
 
 
 @jit_inline
-def order_bucket(
-    source: int, target: int, size: int, row: int, rows: int, bits: int, frequency: int,
-    counters: int,
-) -> None:  # fmt: skip
-    """Write the ``size`` entries at address ``source`` in ascending order to ``target``.
+def order_at(call: Any, plan: Any, digits: int) -> int:
+    """Return the address of the positions when they are in the order of so many digits.
 
-    The entries belong to ``rows`` rows from ``row`` on and are in stream order; ``bits`` is the
-    width of a position; ``counters`` uint32 lie at ``frequency``. The source may be overwritten.
+    Two places serve in turn, such that the last pass writes to ``entries``.
     """
-    if rows == 1:
-        copy_bytes(target, source, size * 8)
-    elif size * SPARSE < rows or rows > counters or size >= MAX_COUNTED:
-        merge_sort(source, target, size)
-    else:
-        counting_sort(source, target, size, row, rows, bits, frequency)
+    if (plan.digits - digits) % 2 == 0:
+        return call.workspace + plan.entries
+    return call.workspace + plan.scattered
 
 
-@jit
-def counting_sort(
-    source: int, target: int, size: int, row: int, rows: int, bits: int, frequency: int
-) -> None:
-    """Order one bucket stably by counting its look-ups row by row. O(entries + rows)."""
-    unordered, ordered = entries(source), entries(target)
-    count = pointer_at(frequency, np.uint32(0))
-    shift = np.uint64(bits)
-    for key in range(rows):
-        count[key] = 0
-    for place in range(size):
-        count[np.int64(unordered[place] >> shift) - row] += np.uint32(1)
-    running = np.uint32(0)
-    for key in range(rows):
-        looked_up = count[key]
-        count[key] = running
-        running += looked_up
-    for place in range(size):
-        entry = unordered[place]
-        key = np.int64(entry >> shift) - row
-        ordered[np.int64(count[key])] = entry
-        count[key] += np.uint32(1)
+@jit_inline
+def digit_counts(call: Any, plan: Any, thread: int) -> Any:
+    """Return one thread's line of the histogram: a counter for each value of a digit."""
+    return memory.words(call.workspace + plan.histogram + (thread << plan.digit_bits) * 8)
 
 
-@jit
-def merge_sort(source: int, target: int, size: int) -> None:
-    """Sort the entries at ``source`` into ``target``. O(n log n), no other memory."""
-    passes, width = 0, RUN
-    while width < size:
-        width *= 2
-        passes += 1
-    one, other = source, target
-    if passes % 2 == 0:
-        copy_bytes(target, source, size * 8)
-        one, other = target, source
-    first = entries(one)
-    for start in range(0, size, RUN):
-        for place in range(start + 1, min(start + RUN, size)):
-            entry = first[place]
-            hole = place
-            while hole > start and first[hole - 1] > entry:
-                first[hole] = first[hole - 1]
-                hole -= 1
-            first[hole] = entry
-    width = RUN
-    for _ in range(passes):
-        for start in range(0, size, 2 * width):
-            middle = min(start + width, size)
-            merge(one, other, start, middle, min(start + 2 * width, size))
-        one, other = other, one
-        width *= 2
+@jit_inline
+def clear_counts(call: Any, plan: Any, thread: int) -> None:
+    """Set one thread's line of the histogram to zero."""
+    line = call.workspace + plan.histogram + (thread << plan.digit_bits) * 8
+    memory.clear_bytes(line, 8 << plan.digit_bits)
 
 
-@jit
-def merge(source: int, target: int, left: int, middle: int, end: int) -> None:
-    """Merge the ascending entries ``[left, middle)`` and ``[middle, end)`` into ``target``."""
-    one, other = entries(source), entries(target)
-    right = middle
-    for place in range(left, end):
-        if left < middle and (right >= end or one[left] <= one[right]):
-            other[place] = one[left]
-            left += 1
-        else:
-            other[place] = one[right]
-            right += 1
+@jit_inline
+def counts_to_places(call: Any, plan: Any) -> int:
+    """Turn the histogram into each thread's first place for each digit. Returns the sum of all."""
+    running = 0
+    histogram = digit_counts(call, plan, 0)
+    digits = 1 << plan.digit_bits
+    for digit in range(digits):
+        for place in range(digit, plan.threads << plan.digit_bits, digits):
+            count = histogram[place]
+            histogram[place] = running
+            running += count
+    return running
+
+
+@jit_inline
+def next_digit(call_address: int) -> int:
+    """Go on to the next digit. Returns whether there is one."""
+    call = memory.call_at(call_address)
+    call.digit += 1
+    return RUN if call.digit < memory.plan_at(call.plan).digits else SKIP
+
+
+@jit_inline
+def count_digit(thread: int, call_address: int) -> None:
+    """Count the digits of one thread's chunk of the entries. Writes its line of the histogram."""
+    call = memory.call_at(call_address)
+    plan = memory.plan_at(call.plan)
+    clear_counts(call, plan, thread)
+    counts = digit_counts(call, plan, thread)
+    order = memory.entries(order_at(call, plan, call.digit))
+    shift = np.uint64(plan.position_bits + call.digit * plan.digit_bits)
+    mask = (np.uint64(1) << np.uint64(plan.digit_bits)) - np.uint64(1)
+    first, end = memory.chunk(thread, plan.threads, call.taking_part)
+    for place in range(first, end):
+        counts[(order[place] >> shift) & mask] += 1
+
+
+@jit_inline
+def place_digit(call_address: int) -> int:
+    """Turn the counts of a digit into places. Returns whether there is such a digit."""
+    call = memory.call_at(call_address)
+    plan = memory.plan_at(call.plan)
+    if call.digit >= plan.digits:
+        return SKIP
+    counts_to_places(call, plan)
+    return RUN
+
+
+@jit_inline
+def move_by_digit(thread: int, call_address: int) -> None:
+    """Move one thread's chunk of the entries to their places, and to no others."""
+    call = memory.call_at(call_address)
+    plan = memory.plan_at(call.plan)
+    places = digit_counts(call, plan, thread)
+    order = memory.entries(order_at(call, plan, call.digit))
+    moved = memory.entries(order_at(call, plan, call.digit + 1))
+    shift = np.uint64(plan.position_bits + call.digit * plan.digit_bits)
+    mask = (np.uint64(1) << np.uint64(plan.digit_bits)) - np.uint64(1)
+    first, end = memory.chunk(thread, plan.threads, call.taking_part)
+    for place in range(first, end):
+        entry = order[place]
+        digit = (entry >> shift) & mask
+        target = places[digit]
+        places[digit] = target + 1
+        moved[target] = entry
