@@ -21,12 +21,13 @@ from numba_embed.workspace import RunReport
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
-_KERNELS: Kernels = {
+KERNELS: Kernels = {
     ("count", "gather"): list_rows,
     ("count", "gather_hot"): list_rows,
     ("sum", "gather"): sum_listed,
     ("sum", "gather_hot"): sum_listed_hot,
 }
+"""What to launch for a part of a run, by the plan's algorithm."""
 
 
 def streamed_bytes() -> int:
@@ -59,13 +60,13 @@ def execute_rows(
     if plan.order.by_position:
         return _from_tables(plan, grad, indices, scratch, dtype)
     listing = np.empty(HEADS + plan.pieces, np.int64)
-    call = run_counted(plan, indices, scratch, _KERNELS, address_of(listing))
+    call = run_counted(plan, indices, scratch, KERNELS, address_of(listing))
     num_rows = sum(listing[HEADS:].tolist())  # a handful: faster than by NumPy
     rows: Rows = np.empty(num_rows, np.int64)
     listing[ROWS] = address_of(rows)
     values = _empty((num_rows, plan.embedding_dim), dtype)
     call[STREAMING] = values.nbytes >= streamed_bytes()
-    run_sum(plan, grad, values, call, _KERNELS)
+    run_sum(plan, grad, values, call, KERNELS)
     return rows, values
 
 

@@ -13,12 +13,18 @@ from numba_embed.dense_plan import MOST_PLANS, Array, checked_operands, planned
 from numba_embed.errors import EmbedTypeError
 from numba_embed.execute_rows import execute_rows
 from numba_embed.plan import BackwardPlan
+from numba_embed.pool import current as current_pool
 from numba_embed.row_gradient import RowGradient
 from numba_embed.runtime import available_threads
+from numba_embed.small_rows import SmallRows, remember
 from numba_embed.workspace import Workspace
 
 ROW_THREAD_BYTES = 1 << 21
 """By default a thread is used for each so many bytes of gradient rows and values to be moved."""
+
+
+_small_calls: dict[Any, SmallRows] = {}
+"""What runs small calls that pass plain arrays alone: see `numba_embed.small_rows`."""
 
 
 def embedding_row_gradient(
@@ -70,6 +76,20 @@ def embedding_row_gradient(
     (array([         7, 1000000000]), array([[6., 8.],
            [3., 4.]], dtype=float32))
     """
+    usual = None
+    if (
+        type(grad) is type(indices) is np.ndarray
+        and padding_idx is out_dtype is core_num is num_threads is None
+        and scale_grad_by_freq is False
+        and type(num_weights) is int
+        and type(on_invalid) is str
+        and on_invalid == "raise"
+        and current_pool() is None
+    ):
+        usual = (grad.shape, grad.dtype, indices.shape, indices.dtype, num_weights)
+        small = _small_calls.get(usual)
+        if small is not None and (result := small(grad, indices)) is not None:
+            return result
     grad_array, index_array = check.as_array("grad", grad), check.as_array("indices", indices)
     plan = _planned(
         grad_array.shape,
@@ -84,7 +104,10 @@ def embedding_row_gradient(
         core_num,
         num_threads,
     )
-    return plan._run(grad_array, index_array, None)
+    found = plan._run(grad_array, index_array, None)
+    if usual is not None:
+        remember(_small_calls, usual, plan, grad, indices)
+    return found
 
 
 class RowPlan(BackwardPlan):
@@ -136,8 +159,22 @@ class RowPlan(BackwardPlan):
             raise EmbedTypeError(
                 f"workspace must be a Workspace or None, got {type(workspace).__name__}"
             )
+        usual = None
+        if (
+            type(grad) is type(indices) is np.ndarray
+            and workspace is None
+            and current_pool() is None
+        ):
+            usual = (grad.shape, grad.dtype, indices.shape, indices.dtype)
+            small = self.small_calls.get(usual)
+            if small is not None and (result := small(grad, indices)) is not None:
+                found: RowGradient = result
+                return found
         grad_array, index_array = checked_operands(self, grad, indices)
-        return self._run(grad_array, index_array, workspace)
+        found = self._run(grad_array, index_array, workspace)
+        if usual is not None:
+            remember(self.small_calls, usual, self, grad, indices)
+        return found
 
     def _within(self, threads: int) -> RowPlan:
         """Return this plan for at most so many threads."""

@@ -46,6 +46,14 @@ class Mutant:
 
 MUTANTS = [
     Mutant(
+        "small-rows-of-another-call",
+        "a bad index of a small row gradient is named only after rows of an earlier call were read",
+        "small_rows.py",
+        "if bad != NONE_BAD:",
+        "if bad != NONE_BAD and bad > 7:",
+        ("tests/test_small_rows.py::test_errors_stay",),
+    ),
+    Mutant(
         "position-dropped",
         "the last position of a stream that threads do not share evenly",
         "kernels/memory.py",

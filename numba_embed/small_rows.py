@@ -1,0 +1,127 @@
+"""Small row gradients: the shortest way to the kernels, as `numba_embed.small` for dense ones."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from numba_embed.address import OBJECT_OFFSET, address_of
+from numba_embed.dense_plan import MOST_PLANS
+from numba_embed.execute import (
+    BAD,
+    GRAD,
+    INDEX_LIKE,
+    INDICES,
+    MORE,
+    OBJECTS,
+    OUT,
+    STREAMING,
+    WORKSPACE,
+    program_of,
+)
+from numba_embed.execute_rows import KERNELS, streamed_bytes
+from numba_embed.kernels.compact import HEADS, ROWS
+from numba_embed.kernels.count import NONE_BAD
+from numba_embed.kernels.layout import call_word
+from numba_embed.kernels.phases import run_phases
+from numba_embed.plan import ALIGNMENT, BackwardPlan
+from numba_embed.row_gradient import RowGradient
+from numba_embed.validation import bad_index
+
+Array = npt.NDArray[Any]
+
+_PLAN = call_word("plan")
+_LISTING = call_word("grad_strides") + 7
+"""Where the words of `numba_embed.kernels.compact` lie: behind the call record."""
+
+_write_inputs = struct.Struct("@6q").pack_into
+assert (OBJECTS, INDICES, GRAD, OUT, _PLAN, WORKSPACE) == tuple(range(6)), "what it writes"
+
+
+def remember(
+    calls: dict[Any, Any], key: Any, plan: BackwardPlan, grad: Array, indices: Array
+) -> None:
+    """Note under ``key`` what runs calls like the one that has just ended, if they are small."""
+    if len(calls) < MOST_PLANS and SmallRows.suits(plan, grad.dtype, indices.dtype):
+        calls[key] = SmallRows(plan, indices.dtype)
+
+
+class SmallRows:
+    """Runs a row plan of one thread on arrays of exactly its shapes and dtypes.
+
+    Parameters
+    ----------
+    plan
+        A plan that `suits`.
+    index_dtype
+        Of the indices.
+    """
+
+    __slots__ = ("_count", "_plan", "_plan_address", "_records", "_sum")
+
+    def __init__(self, plan: BackwardPlan, index_dtype: np.dtype[Any]) -> None:
+        self._plan = plan
+        like = INDEX_LIKE[index_dtype]
+        self._count = program_of(plan, "count", like, KERNELS)
+        self._sum = program_of(plan, "sum", like, KERNELS)
+        self._plan_address = int(plan.call_template[_PLAN])
+        self._records: list[tuple[Any, int]] = []
+
+    @staticmethod
+    def suits(plan: BackwardPlan, grad_dtype: np.dtype[Any], index_dtype: np.dtype[Any]) -> bool:
+        """Whether calls of a plan are small, and such that kernels can read the arrays directly."""
+        values = plan.num_positions * plan.embedding_dim * plan.out_format.itemsize
+        return bool(
+            OBJECT_OFFSET
+            and plan.threads == plan.pieces == 1
+            and not plan.order.by_position
+            and values < streamed_bytes()
+            and grad_dtype.isnative
+            and index_dtype in INDEX_LIKE
+        )
+
+    def __call__(self, grad: Array, indices: Array) -> RowGradient | None:
+        """Return the result; or None where an array is not contiguous, aligned and writable.
+
+        Raises
+        ------
+        EmbedIndexError, EmbedValueError
+            For the first bad index in C order.
+        """
+        if not (grad.flags.carray and indices.flags.carray):
+            return None
+        plan, count, add = self._plan, self._count, self._sum
+        scratch = np.empty(plan.workspace_nbytes, np.uint8)
+        start = address_of(scratch)
+        start += -start % ALIGNMENT
+        try:
+            held = self._records.pop()  # a record serves one call at a time
+        except IndexError:
+            held = self._record()
+        words, address = held
+        # Phase one looks at no output; grad serves for its address.
+        where = id(grad)
+        _write_inputs(words, 0, OBJECT_OFFSET, id(indices), where, where, self._plan_address, start)
+        run_phases.serial(count.address, count.phases, 1, address)
+        bad = words[BAD]
+        if bad != NONE_BAD:
+            self._records.append(held)
+            raise bad_index(indices, bad, plan.num_weights)
+        num_rows = words[_LISTING + HEADS]
+        rows: npt.NDArray[np.int64] = np.empty(num_rows, np.int64)
+        values = np.empty((num_rows, plan.embedding_dim), plan.out_dtype)
+        words[_LISTING + ROWS], words[OUT] = address_of(rows), address_of(values)
+        run_phases.serial(add.address, add.phases, 1, address)
+        self._records.append(held)
+        return RowGradient._of(rows, values, plan.num_weights)
+
+    def _record(self) -> tuple[Any, int]:
+        """Return a call record with its listing behind it, as a sequence of int; its address."""
+        record: Any = np.zeros(_LISTING + HEADS + 1, np.int64)
+        record[:_LISTING] = self._plan.call_template
+        record[STREAMING] = 0
+        record[MORE] = address_of(record) + 8 * _LISTING
+        return memoryview(record), address_of(record)
