@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from numba_embed import validation as check
-from numba_embed.dense_plan import MOST_PLANS, plan_within, planned
+from numba_embed.dense_plan import plan_within, planned
 from numba_embed.pool import current as current_pool
 from numba_embed.runtime import available_threads
 
@@ -143,9 +143,11 @@ def embedding_dense_backward(
         core_num,
         num_threads,
     )
+    # A plan for fewer threads than are there now is not remembered: later there may be more.
+    small_plan = plan.threads == 1
     if plan.threads > 1 and num_threads is None:
         plan = plan_within(plan, available_threads())
     result = plan._run(grad_array, index_array, out, accumulate, None, None)
-    if usual is not None and plan.threads == 1 and len(_small_calls) < MOST_PLANS:
+    if usual is not None and small_plan:
         import_module("numba_embed.small").remember(_small_calls, usual, plan, grad, indices)
     return result

@@ -104,7 +104,7 @@ class Plan(BackwardPlan):
                     return result
         grad_array, index_array = checked_operands(self, grad, indices)
         result = self._run(grad_array, index_array, out, accumulate, workspace, report)
-        if usual is not None and self.threads == 1 and len(self.small_calls) < MOST_PLANS:
+        if usual is not None and self.threads == 1:
             remember = import_module("numba_embed.small").remember
             remember(self.small_calls, usual, self, grad, indices)
         return result

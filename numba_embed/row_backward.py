@@ -16,7 +16,8 @@ from numba_embed.plan import BackwardPlan
 from numba_embed.pool import current as current_pool
 from numba_embed.row_gradient import RowGradient
 from numba_embed.runtime import available_threads
-from numba_embed.small_rows import SmallRows, remember
+from numba_embed.small import remember
+from numba_embed.small_rows import SmallRows
 from numba_embed.workspace import Workspace
 
 ROW_THREAD_BYTES = 1 << 21
@@ -91,7 +92,7 @@ def embedding_row_gradient(
         if small is not None and (result := small(grad, indices)) is not None:
             return result
     grad_array, index_array = check.as_array("grad", grad), check.as_array("indices", indices)
-    plan = _planned(
+    plan = _whole_plan(
         grad_array.shape,
         grad_array.dtype,
         index_array.shape,
@@ -104,9 +105,11 @@ def embedding_row_gradient(
         core_num,
         num_threads,
     )
-    found = plan._run(grad_array, index_array, None)
-    if usual is not None:
-        remember(_small_calls, usual, plan, grad, indices)
+    # A plan for fewer threads than are there now is not remembered: later there may be more.
+    small_plan = plan.threads == 1
+    found = _as_wide_as_now(plan, num_threads)._run(grad_array, index_array, None)
+    if usual is not None and small_plan:
+        remember(_small_calls, usual, plan, grad, indices, SmallRows)
     return found
 
 
@@ -173,7 +176,7 @@ class RowPlan(BackwardPlan):
         grad_array, index_array = checked_operands(self, grad, indices)
         found = self._run(grad_array, index_array, workspace)
         if usual is not None:
-            remember(self.small_calls, usual, self, grad, indices)
+            remember(self.small_calls, usual, self, grad, indices, SmallRows)
         return found
 
     def _within(self, threads: int) -> RowPlan:
@@ -230,7 +233,7 @@ def plan_row_gradient(
     EmbedTypeError, EmbedValueError
         As `embedding_row_gradient`, but for what only data can show.
     """
-    return _planned(
+    plan = _whole_plan(
         check.checked_shape("grad_shape", grad_shape),
         grad_dtype,
         check.checked_shape("indices_shape", indices_shape),
@@ -243,16 +246,21 @@ def plan_row_gradient(
         core_num,
         num_threads,
     )
+    return _as_wide_as_now(plan, num_threads)
 
 
-def _planned(*arguments: Any) -> RowPlan:
-    """Return the plan for all arguments of `plan_row_gradient`, in their order."""
+def _whole_plan(*arguments: Any) -> RowPlan:
+    """Return the plan for all arguments of `plan_row_gradient`, for the whole thread pool."""
     try:
-        plan = _recent_plan(*arguments)
+        return _recent_plan(*arguments)
     except TypeError:  # an argument is not hashable, or refused: the checks say so
-        plan = _row_plan(*arguments)
-    if plan.threads > 1 and arguments[-1] is None:
-        plan = plan._within(available_threads())
+        return _row_plan(*arguments)
+
+
+def _as_wide_as_now(plan: RowPlan, num_threads: Any) -> RowPlan:
+    """Return the plan for the threads that Numba would use here, unless their number was given."""
+    if plan.threads > 1 and num_threads is None:
+        return plan._within(available_threads())
     return plan
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from numba_embed.address import OBJECT_OFFSET, address_of
+from numba_embed.dense_plan import MOST_PLANS
 from numba_embed.execute import (
     BAD,
     GRAD,
@@ -38,11 +39,29 @@ assert (OBJECTS, INDICES, GRAD, OUT) == (0, 1, 2, 3), "what _write_addresses wri
 
 
 def remember(
-    calls: dict[Any, Any], key: Any, plan: BackwardPlan, grad: Array, indices: Array
+    calls: dict[Any, Any],
+    key: Any,
+    plan: BackwardPlan,
+    grad: Array,
+    indices: Array,
+    small: Any = None,
 ) -> None:
-    """Note under ``key`` what runs calls like the one that has just ended, if they are small."""
-    if SmallCall.suits(plan, grad.dtype, indices.dtype):
-        calls[key] = SmallCall(plan, indices.dtype)
+    """Note under ``key`` what runs calls like the one that has just ended, if they are small.
+
+    ``small`` is the class that does, `SmallCall` or another like it.
+    """
+    small = SmallCall if small is None else small
+    if len(calls) < MOST_PLANS and small.suits(plan, grad.dtype, indices.dtype):
+        calls[key] = small(plan, indices.dtype)
+
+
+def reads_directly(
+    plan: BackwardPlan, grad_dtype: np.dtype[Any], index_dtype: np.dtype[Any]
+) -> bool:
+    """Whether a plan has one thread, and kernels can read contiguous operands as they are."""
+    return bool(
+        OBJECT_OFFSET and plan.threads == 1 and grad_dtype.isnative and index_dtype in INDEX_LIKE
+    )
 
 
 class SmallCall:
@@ -72,13 +91,10 @@ class SmallCall:
     def suits(plan: BackwardPlan, grad_dtype: np.dtype[Any], index_dtype: np.dtype[Any]) -> bool:
         """Whether calls of a plan are small, and such that kernels can read the arrays directly."""
         return bool(
-            OBJECT_OFFSET
-            and plan.threads == 1
+            reads_directly(plan, grad_dtype, index_dtype)
             and plan.workspace_nbytes <= SPARE_BYTES
             and plan.out_nbytes
             and not plan.fresh_zeroed
-            and grad_dtype.isnative
-            and index_dtype in INDEX_LIKE
         )
 
     def __call__(

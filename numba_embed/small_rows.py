@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from numba_embed.address import OBJECT_OFFSET, address_of
-from numba_embed.dense_plan import MOST_PLANS
 from numba_embed.execute import (
     BAD,
     GRAD,
@@ -29,6 +28,7 @@ from numba_embed.kernels.layout import call_word
 from numba_embed.kernels.phases import run_phases
 from numba_embed.plan import ALIGNMENT, BackwardPlan
 from numba_embed.row_gradient import RowGradient
+from numba_embed.small import reads_directly
 from numba_embed.validation import bad_index
 
 Array = npt.NDArray[Any]
@@ -39,14 +39,6 @@ _LISTING = call_word("grad_strides") + 7
 
 _write_inputs = struct.Struct("@6q").pack_into
 assert (OBJECTS, INDICES, GRAD, OUT, _PLAN, WORKSPACE) == tuple(range(6)), "what it writes"
-
-
-def remember(
-    calls: dict[Any, Any], key: Any, plan: BackwardPlan, grad: Array, indices: Array
-) -> None:
-    """Note under ``key`` what runs calls like the one that has just ended, if they are small."""
-    if len(calls) < MOST_PLANS and SmallRows.suits(plan, grad.dtype, indices.dtype):
-        calls[key] = SmallRows(plan, indices.dtype)
 
 
 class SmallRows:
@@ -75,12 +67,9 @@ class SmallRows:
         """Whether calls of a plan are small, and such that kernels can read the arrays directly."""
         values = plan.num_positions * plan.embedding_dim * plan.out_format.itemsize
         return bool(
-            OBJECT_OFFSET
-            and plan.threads == plan.pieces == 1
+            reads_directly(plan, grad_dtype, index_dtype)
             and not plan.order.by_position
             and values < streamed_bytes()
-            and grad_dtype.isnative
-            and index_dtype in INDEX_LIKE
         )
 
     def __call__(self, grad: Array, indices: Array) -> RowGradient | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -104,6 +105,33 @@ def around(points: list[int], lowest: int = 0) -> list[int]:
     return sorted(
         {near for point in points for near in (point - 1, point, point + 1) if near >= lowest}
     )
+
+
+def note_tries(monkeypatch: pytest.MonkeyPatch, small: Any, module: Any) -> list[bool]:
+    """Return a list that notes for every try of a short way whether it led to a result.
+
+    ``small`` is the class that runs it, ``module`` the one whose small calls start empty.
+    """
+    tries: list[bool] = []
+    run = small.__call__
+
+    def noting(self: Any, *operands: Any) -> Any:
+        result = run(self, *operands)
+        tries.append(result is not None)
+        return result
+
+    monkeypatch.setattr(small, "__call__", noting)
+    monkeypatch.setattr(module, "_small_calls", {})
+    return tries
+
+
+def run_in_threads(work: Callable[[int], None]) -> None:
+    """Run ``work`` in four threads at once, with 0, 1, 0 and 1."""
+    threads = [threading.Thread(target=work, args=(k % 2,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
-from inputs import Array, around, plan_for, refused, spaced
+from inputs import POOL, Array, around, note_tries, plan_for, refused, run_in_threads, spaced
 from reference import FLOATS, assert_same_bits
 from reference import fast_dense_backward as embedding_backward
 
@@ -21,18 +21,8 @@ from numba_embed.small import SmallCall
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Give a list that notes for every try of the short way whether it led to a result."""
-    tries: list[bool] = []
-    run = SmallCall.__call__
-
-    def noting(self: SmallCall, *operands: Any) -> Array | None:
-        result = run(self, *operands)
-        tries.append(result is not None)
-        return result
-
-    monkeypatch.setattr(SmallCall, "__call__", noting)
-    monkeypatch.setattr(backward, "_small_calls", {})
-    return tries
+    """Note for every try of the short way whether it led to a result."""
+    return note_tries(monkeypatch, SmallCall, backward)
 
 
 def problem(size: int, many: int, width: int, name: str = "float32") -> tuple[Array, Array]:
@@ -196,10 +186,22 @@ def test_several_threads_share_no_record(taken: list[bool]) -> None:
             if E(*problems[which], 30).tobytes() != wants[which].tobytes():
                 failed.append(which)
 
-    threads = [threading.Thread(target=work, args=(k % 2,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(work)
     assert not failed
     assert taken.count(True) == 1200
+
+
+def test_a_mask_of_threads_is_not_remembered(taken: list[bool]) -> None:
+    """A call beside a lowered mask runs on one thread; calls after it need not."""
+    if POOL < 2:
+        pytest.skip("Numba's thread pool has one thread only")
+    grad, ids = problem(70, 9, 4000)
+    mask = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        want = E(grad, ids, 9)
+    finally:
+        numba.set_num_threads(mask)
+    assert backward._small_calls == {}
+    assert_same_bits(E(grad, ids, 9), want)
+    assert taken == []

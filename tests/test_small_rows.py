@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
-from inputs import THREADS, Array, around, normal, refused, spaced
+from inputs import POOL, THREADS, Array, around, normal, note_tries, refused, run_in_threads, spaced
 from reference import FLOATS, assert_same_bits
 
 import numba_embed as ne
@@ -18,18 +18,8 @@ from numba_embed.small_rows import SmallRows
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Give a list that notes for every try of the short way whether it led to a result."""
-    tries: list[bool] = []
-    run = SmallRows.__call__
-
-    def noting(self: SmallRows, *operands: Any) -> RowGradient | None:
-        result = run(self, *operands)
-        tries.append(result is not None)
-        return result
-
-    monkeypatch.setattr(SmallRows, "__call__", noting)
-    monkeypatch.setattr(row_backward, "_small_calls", {})
-    return tries
+    """Note for every try of the short way whether it led to a result."""
+    return note_tries(monkeypatch, SmallRows, row_backward)
 
 
 def problem(size: int, many: int, width: int, name: str = "float32") -> tuple[Array, Array]:
@@ -174,10 +164,31 @@ def test_several_threads_share_no_record(taken: list[bool]) -> None:
             if R(*problems[which], 30).values.tobytes() != wants[which].values.tobytes():
                 failed.append(which)
 
-    threads = [threading.Thread(target=work, args=(k % 2,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads(work)
     assert not failed
     assert taken.count(True) == 1200
+
+
+def test_a_mask_of_threads_is_not_remembered(taken: list[bool]) -> None:
+    """A call beside a lowered mask runs on one thread; calls after it need not."""
+    if POOL < 2:
+        pytest.skip("Numba's thread pool has one thread only")
+    grad, ids = problem(9000, 10**6, 128)
+    mask = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        want = R(grad, ids, 10**6)
+    finally:
+        numba.set_num_threads(mask)
+    assert row_backward._small_calls == {}
+    assert_same(R(grad, ids, 10**6), want)
+    assert taken == []
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
+def test_nothing_to_sum(shape: tuple[int, int], taken: list[bool]) -> None:
+    grad, ids = np.ones(shape, np.float32), np.zeros(shape[0], np.int64)
+    want = long_way(grad, ids, 4)
+    for _ in range(3):
+        assert_same(R(grad, ids, 4), want)
+    assert taken == [True] * 2
