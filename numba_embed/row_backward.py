@@ -105,10 +105,8 @@ def embedding_row_gradient(
         core_num,
         num_threads,
     )
-    # A plan for fewer threads than are there now is not remembered: later there may be more.
-    small_plan = plan.threads == 1
     found = _as_wide_as_now(plan, num_threads)._run(grad_array, index_array, None)
-    if usual is not None and small_plan:
+    if usual is not None:  # the whole pool's plan: later there may be more threads than now
         remember(_small_calls, usual, plan, grad, indices, SmallRows)
     return found
 
