@@ -11,45 +11,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from numba_embed.kernels import layout as at
 from numba_embed.kernels import memory, stage
-from numba_embed.kernels.bits import DOUBLE, ELEMENT, narrow
 from numba_embed.kernels.count import COUNT
 from numba_embed.kernels.gather import sum_row
 from numba_embed.kernels.hot import find_hot, sum_hot_blocks
 from numba_embed.kernels.memory import fence, lower_bound, take_ticket
 from numba_embed.kernels.phases import RUN, Kernel, Phase
-from numba_embed.kernels.rows import _ask, _call_loop, _load, _splat, _store, intrinsic, narrow_row
+from numba_embed.kernels.rows import narrow_row
+from numba_embed.kernels.sums import short_run, store_run
 from numba_embed.runtime import jit_inline
 
 ROWS, HEADS = 0, 1
 """What these kernels need besides a call record, whose `more` names it: int64 words. The first is
 the address of the list of rows, int64 (R,). One for each piece follows: the number of rows that
 begin in it, and later of those that begin before it."""
-
-
-@intrinsic
-def round_row(
-    typingctx: Any, value_like: Any, like: Any, target: Any, source: Any, later: Any, columns: Any
-) -> Any:
-    """``target[:columns] = +0.0 + source[:columns]``, rounded once: the sum of one contribution.
-
-    Asks for the columns of the row at ``later``.
-    """
-
-    def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
-        _ask(builder, value_like, args[2], column)
-        value = _load(builder, value_like, args[1], column, lanes)
-        value = builder.fadd(value, _splat(builder, DOUBLE(0.0), lanes))
-        _store(builder, narrow(builder, like, value, lanes), args[0], column, ELEMENT[like], lanes)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _call_loop(context, builder, f"round_row.{value_like}.{like}", args[2:], emit)
-
-    arguments = (value_like, like, types.int64, types.int64, types.int64, types.int64)
-    return types.void(*arguments), codegen
 
 
 @jit_inline
@@ -102,8 +79,7 @@ def sum_begun(
     rows, number = listing[ROWS], listing[HEADS + piece]
     bits = np.uint64(plan.position_bits)
     mask = (np.uint64(1) << bits) - np.uint64(1)
-    plain, stride, ahead = call.plain != 0, call.grad_strides[0], plan.ahead
-    bytes_in, bytes_out = memory.itemsize(grad_like), memory.itemsize(out_like)
+    itemsize = memory.itemsize(out_like)
     streaming = call.streaming != 0 and right - left == plan.columns
     buffer, staged = base + at.STAGED, np.int64(0)
     bound = call.out + number * call.out_row  # where the buffer's first byte belongs
@@ -115,25 +91,22 @@ def sum_begun(
         entry = order[place]
         row = entry >> bits
         memory.words(rows + number * 8)[0] = np.int64(row)
-        single = plain and (place + 1 == size or order[place + 1] >> bits != row)
-        source = call.grad + np.int64(entry & mask) * stride
-        later = call.grad + np.int64(order[min(place + ahead, size - 1)] & mask) * stride
-        last = place + 1
+        count = short_run(call, plan, place, size)
+        last = place + count
         for column in range(left, right, at.TILE):
             width = min(at.TILE, right - column)
             target = buffer + staged
             if not streaming:
-                target = call.out + number * call.out_row + column * bytes_out
-            if single:
-                skipped = column * bytes_in
-                round_row(grad_like, out_like, target, source + skipped, later + skipped, width)
+                target = call.out + number * call.out_row + column * itemsize
+            if count > 0:
+                store_run(grad_like, out_like, call, plan, place, count, column, width, target)
             else:
                 last = sum_row(
                     grad_like, out_like, call, plan, np.int64(row), place, size, column, width, base
                 )
                 narrow_row(out_like, target, base + at.SUM, width)
             if streaming:
-                staged += width * bytes_out
+                staged += width * itemsize
                 if staged > stage.FULL:
                     remaining = stage.flush(buffer, bound, staged)
                     bound += staged - remaining

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from numba_embed.kernels.memory import LINE, clear_bytes, itemsize, pointer_at, prefetch, words
+from numba_embed.kernels.layout import LINE
+from numba_embed.kernels.memory import clear_bytes, itemsize, pointer_at, prefetch, words
 from numba_embed.kernels.rows import (
     add_row,
     add_weighted_row,
@@ -83,12 +84,18 @@ def out_address(call: Any, row: int, column: int) -> int:
 
 
 @jit
+def contiguous_rows(like: Any, call: Any) -> bool:
+    """Return whether the output's rows are native elements side by side."""
+    return call.out_column == itemsize(like) and call.out_swap == 0
+
+
+@jit
 def add_old(
     like: Any, call: Any, row: int, column: int, columns: int, total: int, buffer: int
 ) -> None:
     """``total += old`` with what the output holds, from (row, column) on: accumulation."""
     source = out_address(call, row, column)
-    if call.out_column != itemsize(like) or call.out_swap != 0:
+    if not contiguous_rows(like, call):
         copy_columns(like, buffer, itemsize(like), source, call.out_column, call.out_swap, columns)
         source = buffer
     add_row(like, total, source, source, columns)
@@ -100,7 +107,7 @@ def store(
 ) -> None:
     """Round ``total`` into the output, from (row, column) on. Any strides."""
     target = out_address(call, row, column)
-    if call.out_column == itemsize(like) and call.out_swap == 0:
+    if contiguous_rows(like, call):
         narrow_row(like, target, total, columns)
     else:
         narrow_row(like, buffer, total, columns)

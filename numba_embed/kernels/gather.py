@@ -17,7 +17,7 @@ from numba_embed.kernels.hot import add_hot_blocks, find_hot, hot_number, sum_ho
 from numba_embed.kernels.memory import fence, lower_bound, take_ticket
 from numba_embed.kernels.phases import Kernel, Phase
 from numba_embed.kernels.rows import divide_row, narrow_row
-from numba_embed.kernels.sums import sum_blocks, sum_entries
+from numba_embed.kernels.sums import short_run, store_run, sum_blocks, sum_entries
 from numba_embed.runtime import jit, jit_inline
 
 
@@ -104,6 +104,7 @@ def sum_piece(
     streaming = call.streaming != 0
     (row, end_row), (first, end), (left, right) = rows, span, columns
     whole = right - left == plan.columns
+    contiguous = elements.contiguous_rows(out_like, call)
     buffer = base + at.STAGED
     place, staged = elements.out_address(call, row, left), np.int64(0)
     while row < end_row:
@@ -119,19 +120,31 @@ def sum_piece(
                 place, staged = elements.out_address(call, touched, left), np.int64(0)
             row = touched
             continue
-        last = first
+        count = short_run(call, plan, first, end) if contiguous else np.int64(0)
+        last = first + count
         for column in range(left, right, at.TILE):
             width = min(at.TILE, right - column)
-            last = sum_row(grad_like, out_like, call, plan, row, first, end, column, width, base)
+            target = buffer + staged
+            if not streaming:
+                target = elements.out_address(call, row, column)
+            if count > 0:
+                store_run(grad_like, out_like, call, plan, first, count, column, width, target)
+            else:
+                last = sum_row(
+                    grad_like, out_like, call, plan, row, first, end, column, width, base
+                )
+                if streaming:
+                    narrow_row(out_like, target, base + at.SUM, width)
+                else:
+                    elements.store(
+                        out_like, call, row, column, width, base + at.SUM, base + at.SOURCE
+                    )
             if streaming:
-                narrow_row(out_like, buffer + staged, base + at.SUM, width)
                 staged += width * memory.itemsize(out_like)
                 if staged > stage.FULL:
                     remaining = stage.flush(buffer, place, staged)
                     place += staged - remaining
                     staged = remaining
-            else:
-                elements.store(out_like, call, row, column, width, base + at.SUM, base + at.SOURCE)
         first = last
         row += 1
         if streaming and not whole:

@@ -53,6 +53,9 @@ PLAN = np.dtype(
     )
 )
 
+LINE = 64
+"""Bytes of a cache line, the unit of prefetching and of streaming stores."""
+
 MOST_DIGITS = 6
 """Most digits of a row's number: kernels have steps for so many."""
 

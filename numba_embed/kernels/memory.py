@@ -14,9 +14,6 @@ from numba_embed.kernels import layout as at
 from numba_embed.kernels.rows import OPAQUE_POINTERS, intrinsic
 from numba_embed.runtime import jit
 
-LINE = 64
-"""Bytes of a cache line, the unit of streaming stores."""
-
 
 @intrinsic
 def pointer_at(typingctx: Any, address: Any, like: Any) -> Any:
@@ -87,7 +84,7 @@ def prefetch(typingctx: Any, address: Any, size: Any) -> Any:
             ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, i32, i32, i32]),
             "llvm.prefetch.p0" if OPAQUE_POINTERS else "llvm.prefetch.p0i8",
         )
-        step = ir.Constant(args[1].type, LINE)
+        step = ir.Constant(args[1].type, at.LINE)
         start = ir.Constant(args[1].type, 0)
         with cgutils.for_range_slice(builder, start, args[1], step) as (offset, _):
             pointer = builder.inttoptr(builder.add(args[0], offset), cgutils.voidptr_t)
@@ -99,15 +96,15 @@ def prefetch(typingctx: Any, address: Any, size: Any) -> Any:
 
 @intrinsic
 def stream_line(typingctx: Any, destination: Any, source: Any) -> Any:
-    """Copy a line past the caches, between addresses; ``destination`` is aligned to LINE.
+    """Copy a line past the caches, between addresses; ``destination`` is aligned to it.
 
     Weakly ordered: `fence` before another thread may read.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        line = ir.VectorType(ir.FloatType(), LINE // 4).as_pointer()
+        line = ir.VectorType(ir.FloatType(), at.LINE // 4).as_pointer()
         value = builder.load(builder.inttoptr(args[1], line), align=1)
-        store = builder.store(value, builder.inttoptr(args[0], line), align=LINE)
+        store = builder.store(value, builder.inttoptr(args[0], line), align=at.LINE)
         one = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
         store.set_metadata("nontemporal", one)
         return context.get_dummy_value()

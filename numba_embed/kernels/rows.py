@@ -16,7 +16,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 
-from numba_embed.kernels.bits import DOUBLE, ELEMENT, I32, I64, narrow, widen
+from numba_embed.kernels.bits import DOUBLE, ELEMENT, I32, I64, constant, lanes_of, narrow, widen
+from numba_embed.kernels.layout import LINE
 
 intrinsic: Any = _intrinsic
 
@@ -25,12 +26,26 @@ OPAQUE_POINTERS = llvmlite.binding.llvm_version_info[0] >= 15
 LANES = 8
 """Columns per step: one AVX-512 vector of float64, two of AVX2, four of SSE2 or NEON."""
 
+RUN_LANES = 32
+"""Columns of a short run that are summed in registers at a time: eight of AVX2's sixteen."""
+
 Emit = Callable[[Any, Any, Any, int], None]
 """Emits one step: (builder, arguments of the function, column, lanes)."""
 
 
-def _call_loop(context: Any, builder: Any, name: str, args: Any, emit: Emit) -> Any:
-    """Call the function ``name`` of the module, a loop over ``args[-1]`` columns."""
+def _call_loop(
+    context: Any,
+    builder: Any,
+    name: str,
+    args: Any,
+    emit: Emit,
+    steps: tuple[int, ...] = (LANES, 1),
+) -> Any:
+    """Call the function ``name`` of the module, a loop over ``args[-1]`` columns.
+
+    It takes as many columns at a time as the first of the steps says while it can, then as the
+    next one says, and so on.
+    """
     signature = ir.FunctionType(ir.VoidType(), [arg.type for arg in args])
     function = cgutils.get_or_insert_function(builder.module, signature, f"numba_embed.{name}")
     if function.is_declaration:
@@ -40,10 +55,11 @@ def _call_loop(context: Any, builder: Any, name: str, args: Any, emit: Emit) -> 
         for attribute in ("nounwind", "noinline", "optsize"):
             function.attributes.add(attribute)
         inner = ir.IRBuilder(function.append_basic_block("entry"))
-        columns = function.args[-1]
-        whole = inner.and_(columns, ir.Constant(I64, -LANES))
-        _emit_steps(inner, ir.Constant(I64, 0), whole, LANES, function.args, emit)
-        _emit_steps(inner, whole, columns, 1, function.args, emit)
+        done = ir.Constant(I64, 0)
+        for lanes in steps:
+            end = inner.and_(function.args[-1], ir.Constant(I64, -lanes))
+            _emit_steps(inner, done, end, lanes, function.args, emit)
+            done = end
         inner.ret_void()
     builder.call(function, args)
     return context.get_dummy_value()
@@ -178,6 +194,62 @@ def add_four(
 
     i64 = types.int64
     return types.void(like, i64, i64, types.uint64, i64, i64, i64, i64), codegen
+
+
+@intrinsic
+def sum_run(
+    typingctx: Any, like: Any, out_like: Any, target: Any, entries: Any, count: Any, mask: Any,
+    base: Any, stride: Any, ahead: Any, columns: Any,
+) -> Any:  # fmt: skip
+    """``target[:columns]`` = the rows of ``count`` entries, added from +0.0 on and rounded once.
+
+    The entries lie one after the other at an address, at least one of them; an entry's row at
+    ``base + (entry & mask) * stride``. Asks for the rows of the entries ``ahead`` bytes further on.
+    The sums stay in registers: for runs so short that their rows stay in the first-level cache
+    from one part of the columns to the next.
+    """
+
+    def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
+        target, entries, count, mask, base, stride, ahead, _ = args
+        width = min(lanes, LANES)
+        parts = [builder.add(column, ir.Constant(I64, k)) for k in range(0, lanes, width)]
+        end = builder.add(entries, builder.mul(count, ir.Constant(I64, 8)))
+        before, body = builder.block, builder.append_basic_block("entry")
+        after = builder.append_basic_block("summed")
+        builder.branch(body)
+        builder.position_at_end(body)
+        place = builder.phi(I64)
+        place.add_incoming(entries, before)
+        sums = [builder.phi(lanes_of(DOUBLE, width)) for _ in parts]
+
+        def row_at(address: Any) -> Any:
+            entry = builder.load(builder.inttoptr(address, I64.as_pointer()))
+            return builder.add(base, builder.mul(builder.and_(entry, mask), stride))
+
+        later, source = row_at(builder.add(place, ahead)), row_at(place)
+        # A row that is not aligned reaches into one line more, which its last column names.
+        for k in sorted({*range(0, lanes, LINE * 8 // like.bitwidth), lanes - 1}):
+            _ask(builder, like, later, builder.add(column, ir.Constant(I64, k)))
+        added = []
+        for total, part in zip(sums, parts, strict=True):
+            total.add_incoming(constant(DOUBLE, 0.0, width), before)
+            value = builder.fadd(total, _load(builder, like, source, part, width))
+            total.add_incoming(value, body)
+            added.append(value)
+        following = builder.add(place, ir.Constant(I64, 8))
+        place.add_incoming(following, body)
+        builder.cbranch(builder.icmp_unsigned("<", following, end), body, after)
+        builder.position_at_end(after)
+        for total, part in zip(added, parts, strict=True):
+            result = narrow(builder, out_like, total, width)
+            _store(builder, result, target, part, ELEMENT[out_like], width)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        name = f"sum_run.{like}.{out_like}"
+        return _call_loop(context, builder, name, args[2:], emit, (RUN_LANES, LANES, 1))
+
+    i64 = types.int64
+    return types.void(like, out_like, i64, i64, i64, types.uint64, i64, i64, i64, i64), codegen
 
 
 @intrinsic

@@ -11,7 +11,8 @@ The state is two numbers: ``place``, the address that the buffer's first byte is
 from __future__ import annotations
 
 from numba_embed.kernels import layout as at
-from numba_embed.kernels.memory import LINE, clear_bytes, copy_bytes, stream_line
+from numba_embed.kernels.layout import LINE
+from numba_embed.kernels.memory import clear_bytes, copy_bytes, stream_line
 from numba_embed.runtime import jit
 
 FULL = 8 * (at.STAGE - at.TILE)

@@ -13,8 +13,11 @@ import numpy as np
 from numba_embed.kernels import elements, memory
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.memory import lower_bound
-from numba_embed.kernels.rows import add_four, add_row, set_row
+from numba_embed.kernels.rows import add_four, add_row, set_row, sum_run
 from numba_embed.runtime import jit, jit_inline
+
+SHORT = 8
+"""Most entries of a run that is summed in registers, part by part of the columns."""
 
 
 @jit
@@ -66,6 +69,41 @@ def sum_entries(
         if place < end:
             entry = order[place]
     return place
+
+
+@jit
+def short_run(call: Any, plan: Any, first: int, end: int) -> int:
+    """Return how many entries a row has that begins at ``first``, if `store_run` may sum them.
+
+    Else 0: where they are more than `SHORT`, where a sum of several must be cut or scaled, or added
+    to what the output holds, and where gradient rows are not plain.
+    """
+    if call.plain == 0 or call.accumulate != 0:
+        return 0
+    most = SHORT if plan.scale == 0 and plan.cut > SHORT else 1
+    order = memory.entries(call.workspace + plan.entries)
+    bits = np.uint64(plan.position_bits)
+    row = order[first] >> bits
+    place, limit = first + 1, min(end, first + most + 1)
+    while place < limit and order[place] >> bits == row:
+        place += 1
+    return 0 if place - first > most else place - first
+
+
+@jit
+def store_run(
+    like: Any, out_like: Any, call: Any, plan: Any, first: int, count: int, column: int,
+    columns: int, target: int,
+) -> None:  # fmt: skip
+    """Write the rounded sum of a `short_run` to an address, with no private buffer between."""
+    entries, ahead = call.workspace + plan.entries, plan.ahead
+    if first + count + ahead > call.taking_part:
+        ahead = 0
+    mask = (np.uint64(1) << np.uint64(plan.position_bits)) - np.uint64(1)
+    base, stride = call.grad + column * call.grad_column, call.grad_strides[0]
+    sum_run(
+        like, out_like, target, entries + first * 8, count, mask, base, stride, ahead * 8, columns
+    )
 
 
 @jit_inline
