@@ -17,6 +17,7 @@ CUT = f"{ORDERS}::test_rows_just_below_at_and_above_the_cut"
 REGION = f"{ORDERS}::test_both_sides_of_the_small_vocabulary_region"
 THREADS = f"{ORDERS}::test_no_thread_or_core_count_changes_a_bit[float64]"
 CORES = "tests/test_core_counts.py"
+SHORT_RUNS = "tests/test_short_runs.py"
 DIGITS = "tests/test_digits.py"
 
 
@@ -45,6 +46,30 @@ class Mutant:
 
 
 MUTANTS = [
+    Mutant(
+        "short-run-unscaled",
+        "short runs are not divided by their frequency",
+        "kernels/sums.py",
+        "most = SHORT if plan.scale == 0 else 1",
+        "most = SHORT",
+        (f"{SHORT_RUNS}::test_outputs_and_options_that_need_more_than_a_rounded_sum",),
+    ),
+    Mutant(
+        "short-run-parted",
+        "a row with one look-up more than a short run loses it to another row",
+        "kernels/sums.py",
+        "place, limit = first + 1, min(end, first + most + 1)",
+        "place, limit = first + 1, min(end, first + most)",
+        (f"{SHORT_RUNS}::test_every_length_and_width[float64-33]",),
+    ),
+    Mutant(
+        "short-run-negative-zero",
+        "sums of short runs start at -0.0",
+        "kernels/rows.py",
+        "constant(DOUBLE, 0.0, width), before)",
+        "constant(DOUBLE, -0.0, width), before)",
+        (f"{SHORT_RUNS}::test_every_length_and_width[float64-33]",),
+    ),
     Mutant(
         "small-rows-of-another-call",
         "a bad index of a small row gradient is named only after rows of an earlier call were read",

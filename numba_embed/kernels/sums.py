@@ -17,7 +17,8 @@ from numba_embed.kernels.rows import add_four, add_row, set_row, sum_run
 from numba_embed.runtime import jit, jit_inline
 
 SHORT = 8
-"""Most entries of a run that is summed in registers, part by part of the columns."""
+"""Most entries of a run that is summed in registers, part by part of the columns. Fewer than any
+``cut``, so that a short run is one sum."""
 
 
 @jit
@@ -75,12 +76,12 @@ def sum_entries(
 def short_run(call: Any, plan: Any, first: int, end: int) -> int:
     """Return how many entries a row has that begins at ``first``, if `store_run` may sum them.
 
-    Else 0: where they are more than `SHORT`, where a sum of several must be cut or scaled, or added
+    Else 0: where they are more than `SHORT`, where a sum of several must be scaled, or any be added
     to what the output holds, and where gradient rows are not plain.
     """
     if call.plain == 0 or call.accumulate != 0:
         return 0
-    most = SHORT if plan.scale == 0 and plan.cut > SHORT else 1
+    most = SHORT if plan.scale == 0 else 1
     order = memory.entries(call.workspace + plan.entries)
     bits = np.uint64(plan.position_bits)
     row = order[first] >> bits

@@ -1,0 +1,82 @@
+"""Rows of a few look-ups are summed in registers (`kernels/sums.py`): the same bits as any other.
+
+The lengths of runs and the numbers of columns lie around every threshold of those loops; the values
+are such that a sum in another order differs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from inputs import THREADS, around, misaligned, normal, spaced, spread
+from reference import FLOATS, Array, assert_same_bits, ordered_sum
+
+from numba_embed import embedding_dense_backward, embedding_row_gradient, execute_rows
+from numba_embed.kernels.layout import TILE
+from numba_embed.kernels.rows import LANES, RUN_LANES
+from numba_embed.kernels.sums import SHORT
+from numba_embed.order import MIN_CUT, sum_order
+
+V = 600
+LENGTHS = around([1, SHORT, 2 * SHORT], lowest=1)
+WIDTHS = [*around([1, LANES, RUN_LANES, RUN_LANES + LANES], lowest=1), *around([TILE, 2 * TILE])]
+
+
+def problem(name: str, width: int) -> tuple[Array, Array, Array, Array]:
+    """Draw a gradient and indices, and sum them in the documented order.
+
+    A tenth of the rows is looked up, as often as one of `LENGTHS` says. Returns the gradient, the
+    indices, the dense sum and those rows.
+    """
+    random = np.random.default_rng(width)
+    rows = random.permutation(V)[: V // 10]
+    ids = random.permutation(np.repeat(rows, np.resize(LENGTHS, rows.size)))
+    draw = normal if name == "float16" else spread  # float16 has not so many decades
+    grad = draw(random, (ids.size, width), name)
+    grad[random.random(grad.shape) < 0.1] = -0.0
+    order = sum_order(ids.size, V, width)
+    want = ordered_sum(grad, ids, V, cut=order.cut, block_length=order.block_length)
+    return grad, ids, want, np.sort(rows)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", FLOATS)
+def test_every_length_and_width(name: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    grad, ids, want, rows = problem(name, width)
+    for operand in (grad, misaligned(grad)):
+        for threads in THREADS:
+            found = embedding_dense_backward(operand, ids, V, num_threads=threads)
+            assert_same_bits(found, want)
+    for limit in (execute_rows.streamed_bytes(), 0):
+        monkeypatch.setattr(execute_rows, "streamed_bytes", lambda limit=limit: limit)
+        for threads in THREADS:
+            listed = embedding_row_gradient(grad, ids, V, num_threads=threads)
+            assert_same_bits(listed.rows, rows)
+            assert_same_bits(listed.values, want[rows])
+
+
+@pytest.mark.parametrize("width", [5, 40])
+@pytest.mark.parametrize("name", FLOATS)
+def test_outputs_and_options_that_need_more_than_a_rounded_sum(name: str, width: int) -> None:
+    grad, ids, want, rows = problem(name, width)
+    order = sum_order(ids.size, V, width)
+    random = np.random.default_rng(width)
+    old = normal(random, want.shape, name)
+    for out in (np.full_like(want, 7), misaligned(want), spaced(old, 2, 3), np.asfortranarray(old)):
+        assert_same_bits(embedding_dense_backward(grad, ids, V, out=out), want)
+    swapped = np.zeros(want.shape, want.dtype.newbyteorder())
+    if name != "bfloat16":  # which knows no other byte order
+        embedding_dense_backward(grad, ids, V, out=swapped)
+        assert_same_bits(swapped.astype(want.dtype), want)
+
+    options = {"cut": order.cut, "block_length": order.block_length}
+    added = ordered_sum(grad, ids, V, old=old, **options)
+    assert_same_bits(embedding_dense_backward(grad, ids, V, out=old.copy(), accumulate=True), added)
+    scaled = ordered_sum(grad, ids, V, scale=True, **options)
+    assert_same_bits(embedding_dense_backward(grad, ids, V, scale_grad_by_freq=True), scaled)
+    listed = embedding_row_gradient(grad, ids, V, scale_grad_by_freq=True)
+    assert_same_bits(listed.values, scaled[rows])
+
+
+def test_short_runs_are_never_cut() -> None:
+    assert SHORT < MIN_CUT
