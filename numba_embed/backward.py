@@ -6,11 +6,13 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from numba_embed import validation as check
 from numba_embed.dense_plan import plan_within, planned
 from numba_embed.pool import current as current_pool
 from numba_embed.runtime import available_threads
+from numba_embed.validation import RAISE
 
 _small_calls: dict[Any, Any] = {}
 """What runs small calls that pass plain arrays alone: see `numba_embed.small`."""
@@ -99,13 +101,12 @@ def embedding_dense_backward(
     """
     usual = None
     if (
-        type(grad) is type(indices) is np.ndarray
+        type(grad) is type(indices) is ndarray
         and padding_idx is core_num is num_threads is block_rows is None
         and scale_grad_by_freq is accumulate is False
         and type(num_weights) is int
-        and type(on_invalid) is str
-        and on_invalid == "raise"
-        and (current_pool() is None if out is None else type(out) is np.ndarray)
+        and on_invalid is RAISE
+        and (current_pool() is None if out is None else type(out) is ndarray)
     ):
         # Hashing all arguments with their types takes longer than a small sum.
         dtype = None if out is None else out.dtype

@@ -99,7 +99,11 @@ class Plan(BackwardPlan):
             usual = (grad.shape, grad.dtype, indices.shape, indices.dtype)
             small = self.small_calls.get(usual)
             if small is not None:
-                result = small(grad, indices, out, workspace)
+                result = (
+                    small(grad, indices, out)
+                    if workspace is None
+                    else small.holding(workspace, grad, indices, out)
+                )
                 if result is not None:
                     return result
         grad_array, index_array = checked_operands(self, grad, indices)

@@ -11,6 +11,9 @@ MIN_BITS, MAX_BITS = 8, 16
 _PASS = 3
 """What counting and moving one position costs, in units of one counter's clearing and summing."""
 
+_START = 32
+"""What beginning with another digit costs, in the same units."""
+
 
 def most_bits() -> int:
     """Return the most bits of a digit: its int64 counters stay in a first-level cache."""
@@ -33,7 +36,7 @@ def cut_digits(num_positions: int, num_weights: int, threads: int) -> tuple[int,
 
     def cost(digits: int) -> float:
         counters = threads << -(-row_bits // digits)
-        return digits * (_PASS * num_positions / threads + counters)
+        return digits * (_PASS * num_positions / threads + counters + _START)
 
     digits = min(range(least, MOST_DIGITS + 1), key=cost)
     return -(-row_bits // digits), digits

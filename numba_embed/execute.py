@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,21 +13,19 @@ from numba_embed.fresh import fresh_output
 from numba_embed.kernels.count import NONE_BAD, count, count_per_core
 from numba_embed.kernels.gather import gather, gather_hot
 from numba_embed.kernels.layout import CALL, call_word
-from numba_embed.kernels.phases import Kernel, Program, run_phases
+from numba_embed.kernels.phases import Kernel, Program
 from numba_embed.kernels.tables import tables
 from numba_embed.plan import ALIGNMENT, BackwardPlan
-from numba_embed.runtime import launch
 from numba_embed.validation import bad_index
 from numba_embed.workspace import RunReport
 
-OBJECTS, WORKSPACE, INDICES = map(call_word, ("object_offset", "workspace", "indices"))
-GRAD, OUT = call_word("grad"), call_word("out")
+WORKSPACE, GRAD, OUT = map(call_word, ("workspace", "grad", "out"))
 ACCUMULATE, ZEROED, STREAMING = map(call_word, ("accumulate", "zeroed", "streaming"))
 COUNTING, BAD, MORE = map(call_word, ("counting", "bad", "more"))
 MAP, WEIGHTS, PLAIN = map(call_word, ("position_map", "position_weights", "plain"))
 
 pointer = id if OBJECT_OFFSET else address_of
-"""How a call record names an array; see `numba_embed.kernels.layout`."""
+"""How a launch names an array; see `numba_embed.kernels.layout`."""
 
 SPARE_BYTES = 1 << 16
 """Scratch memory up to this size stays with its plan: making it takes a tenth of a small call."""
@@ -86,10 +83,9 @@ def execute(
     spare = take_spare(plan) if scratch is None else Spare.of(plan, scratch)
     call, address, memory = spare
     index_like, source = _index_operand(plan, indices, memory)
-    call[INDICES] = pointer(source)
     if out is None:
         out, zeroed = fresh_output(plan)
-    _set_operands(plan, call, grad, out, pointer)
+    _describe(plan, call, grad, out)
     if zeroed or accumulate or plan.scale_grad_by_freq or report is not None:
         call[ZEROED], call[ACCUMULATE], call[COUNTING] = zeroed, accumulate, True
     if zeroed:
@@ -100,7 +96,8 @@ def execute(
         call[WEIGHTS], call[PLAIN] = address_of(position_weights), 0
 
     writes = out.size > 0 and not (accumulate and plan.num_positions == 0)
-    _run(plan, "whole" if writes else "count", address, index_like)
+    part = "whole" if writes else "count"
+    _run(plan, part, address, index_like, _KERNELS, pointer(source), pointer(grad), pointer(out))
     if call[BAD] != NONE_BAD:
         raise bad_index(indices, int(call[BAD]), plan.num_weights)
     if report is not None:
@@ -128,8 +125,8 @@ def run_counted(
     """
     call, address, _ = Spare.of(plan, scratch)
     index_like, source = _index_operand(plan, indices, scratch)
-    call[OBJECTS], call[INDICES], call[MORE] = 0, address_of(source), more
-    _run(plan, "count", address, index_like, kernels)
+    call[MORE] = more
+    _run(plan, "count", address, index_like, kernels, pointer(source))
     if call[BAD] != NONE_BAD:
         raise bad_index(indices, int(call[BAD]), plan.num_weights)
     return call
@@ -139,19 +136,12 @@ def run_sum(
     plan: BackwardPlan, grad: Array, out: Array, call: npt.NDArray[np.int64], kernels: Kernels
 ) -> None:
     """Run the part "sum" of ``kernels`` on what `run_counted` left, into ``out``."""
-    _set_operands(plan, call, grad, out, address_of)
-    _run(plan, "sum", address_of(call), _NO_INDEX, kernels)
+    _describe(plan, call, grad, out)
+    _run(plan, "sum", address_of(call), _NO_INDEX, kernels, 0, pointer(grad), pointer(out))
 
 
-def _set_operands(
-    plan: BackwardPlan,
-    call: npt.NDArray[np.int64],
-    grad: Array,
-    out: Array,
-    point: Callable[[Array], int],
-) -> None:
-    """Say in the call record where grad and out lie, and how."""
-    call[GRAD], call[OUT] = point(grad), point(out)
+def _describe(plan: BackwardPlan, call: npt.NDArray[np.int64], grad: Array, out: Array) -> None:
+    """Say in the call record how grad and out lie in memory."""
     if not (grad.flags.c_contiguous and grad.dtype.isnative):
         describe_grad(call, grad, plan.grad_format)
     if not (out.flags.c_contiguous and out.dtype.isnative):
@@ -193,11 +183,12 @@ def _run(
     part: str,
     address: int,
     index_like: Any,
-    kernels: Kernels = _KERNELS,
+    kernels: Kernels,
+    *operands: int,
 ) -> None:
-    """Launch the phases of a run, or of a part of it."""
+    """Launch the phases of a run, or of a part of it. Operands are `pointer`, or 0: see there."""
     program = program_of(plan, part, index_like, kernels)
-    launch(run_phases, plan.threads, program.address, program.phases, plan.threads, address)
+    program.launch(plan.threads, address, *operands)
 
 
 def program_of(

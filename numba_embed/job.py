@@ -11,9 +11,8 @@ import numpy.typing as npt
 from numba_embed.address import address_of
 from numba_embed.formats import Format
 from numba_embed.kernels import layout as at
-from numba_embed.kernels.phases import Kernel, Program, run_phases
+from numba_embed.kernels.phases import Kernel, Program
 from numba_embed.plan import ALIGNMENT
-from numba_embed.runtime import launch
 
 TICKETS, PRIVATE = 0, ALIGNMENT
 """Where in a job's memory the tickets lie, and the buffers of the threads."""
@@ -50,9 +49,7 @@ class Job:
 
     def run(self, kernel: Kernel, grad: Format | None = None, out: Format | None = None) -> None:
         """Launch a kernel, compiled for the formats that it reads and writes."""
-        program = _program(kernel, grad, out)
-        address = address_of(self.call)
-        launch(run_phases, self._threads, program.address, program.phases, self._threads, address)
+        _program(kernel, grad, out).launch(self._threads, address_of(self.call))
 
 
 @cache

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from numba_embed import validation as check
 from numba_embed.dense_plan import MOST_PLANS, Array, checked_operands, planned
@@ -18,6 +19,7 @@ from numba_embed.row_gradient import RowGradient
 from numba_embed.runtime import available_threads
 from numba_embed.small import remember
 from numba_embed.small_rows import SmallRows
+from numba_embed.validation import RAISE
 from numba_embed.workspace import Workspace
 
 ROW_THREAD_BYTES = 1 << 21
@@ -79,12 +81,11 @@ def embedding_row_gradient(
     """
     usual = None
     if (
-        type(grad) is type(indices) is np.ndarray
+        type(grad) is type(indices) is ndarray
         and padding_idx is out_dtype is core_num is num_threads is None
         and scale_grad_by_freq is False
         and type(num_weights) is int
-        and type(on_invalid) is str
-        and on_invalid == "raise"
+        and on_invalid is RAISE
         and current_pool() is None
     ):
         usual = (grad.shape, grad.dtype, indices.shape, indices.dtype, num_weights)
@@ -161,11 +162,7 @@ class RowPlan(BackwardPlan):
                 f"workspace must be a Workspace or None, got {type(workspace).__name__}"
             )
         usual = None
-        if (
-            type(grad) is type(indices) is np.ndarray
-            and workspace is None
-            and current_pool() is None
-        ):
+        if type(grad) is type(indices) is ndarray and workspace is None and current_pool() is None:
             usual = (grad.shape, grad.dtype, indices.shape, indices.dtype)
             small = self.small_calls.get(usual)
             if small is not None and (result := small(grad, indices)) is not None:

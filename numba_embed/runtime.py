@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import os
 import threading
 import types
@@ -132,6 +133,15 @@ class Launcher:
     def serial(self) -> Any:
         """The serial twin: safe from any thread, after fork, under any threading layer."""
         return _compile(self._function, "serial")
+
+    @functools.cached_property
+    def entry(self) -> Any:
+        """The serial twin for arguments that are all int.
+
+        Numba's dispatcher, which looks at the types of its arguments first, takes as long again.
+        """
+        arguments = len(inspect.signature(self._function).parameters)
+        return self.serial.compile((numba.types.int64,) * arguments)
 
     @functools.cached_property
     def parallel(self) -> Any:

@@ -7,7 +7,6 @@ with three addresses, and one launch. The result is the same.
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,7 @@ import numpy.typing as npt
 
 from numba_embed.address import OBJECT_OFFSET, address_of
 from numba_embed.dense_plan import MOST_PLANS
-from numba_embed.execute import (
-    BAD,
-    GRAD,
-    INDEX_LIKE,
-    INDICES,
-    OBJECTS,
-    OUT,
-    SPARE_BYTES,
-    program_of,
-    take_spare,
-)
+from numba_embed.execute import BAD, INDEX_LIKE, SPARE_BYTES, program_of, take_spare
 from numba_embed.kernels.count import NONE_BAD
 from numba_embed.kernels.phases import run_phases
 from numba_embed.plan import BackwardPlan
@@ -33,9 +22,6 @@ from numba_embed.validation import bad_index
 from numba_embed.workspace import Workspace
 
 Array = npt.NDArray[Any]
-
-_write_addresses = struct.Struct("@4q").pack_into
-assert (OBJECTS, INDICES, GRAD, OUT) == (0, 1, 2, 3), "what _write_addresses writes"
 
 
 def remember(
@@ -81,7 +67,7 @@ class SmallCall:
         self._plan = plan
         program = program_of(plan, "whole", INDEX_LIKE[index_dtype])
         self._program, self._phases = program.address, program.phases
-        self._launch = run_phases.serial
+        self._launch = run_phases.entry
         self._shape, self._dtype = plan.out_shape, plan.out_dtype
         self._records = plan.small_records
         if not self._records:
@@ -97,25 +83,16 @@ class SmallCall:
             and not plan.fresh_zeroed
         )
 
-    def __call__(
-        self,
-        grad: Array,
-        indices: Array,
-        out: Array | None,
-        workspace: Workspace | None = None,
-    ) -> Array | None:
+    def __call__(self, grad: Array, indices: Array, out: Array | None) -> Array | None:
         """Return the result, in ``out`` if given; or None if that is for others to do.
 
         That is so where an array is not contiguous, aligned and writable, or where ``out`` has not
-        the plan's shape and dtype or overlaps an operand. A workspace is held meanwhile, though
-        the scratch memory is the record's own.
+        the plan's shape and dtype or overlaps an operand.
 
         Raises
         ------
         EmbedIndexError, EmbedValueError
-            For the first bad index in C order, or a workspace that is too small.
-        WorkspaceBusyError
-            If another thread is using the workspace.
+            For the first bad index in C order.
         """
         if not (grad.flags.carray and indices.flags.carray):
             return None
@@ -123,29 +100,37 @@ class SmallCall:
             out = np.empty(self._shape, self._dtype)
         elif not self._fits(out, grad, indices):
             return None
-        if workspace is not None:
-            run = object()
-            try:
-                workspace.acquire(self._plan.workspace_nbytes, run)
-                return self._run(grad, indices, out)
-            finally:
-                workspace.release(run)
-        return self._run(grad, indices, out)
-
-    def _run(self, grad: Array, indices: Array, out: Array) -> Array:
-        """Launch the kernel; what an interrupted call held is not used again."""
+        # What an interrupted call held is not used again.
         try:
             held = self._records.pop()  # a record serves one call at a time
         except IndexError:
             held = self._record()
-        record, words, address, _ = held
-        _write_addresses(record, 0, OBJECT_OFFSET, id(indices), id(grad), id(out))
-        self._launch(self._program, self._phases, 1, address)
+        words, address, _ = held
+        self._launch(self._program, self._phases, 1, address, id(indices), id(grad), id(out))
         bad = words[BAD]
         self._records.append(held)
         if bad != NONE_BAD:
             raise bad_index(indices, bad, self._plan.num_weights)
         return out
+
+    def holding(
+        self, workspace: Workspace, grad: Array, indices: Array, out: Array | None
+    ) -> Array | None:
+        """Call this while a workspace is held, though the scratch memory is the record's own.
+
+        Raises
+        ------
+        EmbedValueError
+            Also for a workspace that is too small.
+        WorkspaceBusyError
+            If another thread is using the workspace.
+        """
+        run = object()
+        try:
+            workspace.acquire(self._plan.workspace_nbytes, run)
+            return self(grad, indices, out)
+        finally:
+            workspace.release(run)
 
     def _fits(self, out: Array, grad: Array, indices: Array) -> bool:
         """Whether the result can be written to ``out`` as it lies there."""
@@ -158,8 +143,8 @@ class SmallCall:
                 return False
         return True
 
-    def _record(self) -> tuple[Any, Any, int, Any]:
-        """Return a call record, the same as a sequence of int, its address, and its scratch."""
+    def _record(self) -> tuple[Any, int, Any]:
+        """Return a call record as a sequence of int, its address, and its scratch memory."""
         spare = take_spare(self._plan)
         record: Any = spare.call
-        return record, memoryview(record), spare.address, spare.scratch
+        return memoryview(record), spare.address, spare.scratch

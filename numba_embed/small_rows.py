@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from numba_embed.address import OBJECT_OFFSET, address_of
+from numba_embed.address import address_of
 from numba_embed.execute import (
     BAD,
-    GRAD,
     INDEX_LIKE,
-    INDICES,
     MORE,
-    OBJECTS,
-    OUT,
     STREAMING,
     WORKSPACE,
     program_of,
@@ -33,12 +28,8 @@ from numba_embed.validation import bad_index
 
 Array = npt.NDArray[Any]
 
-_PLAN = call_word("plan")
 _LISTING = call_word("grad_strides") + 7
 """Where the words of `numba_embed.kernels.compact` lie: behind the call record."""
-
-_write_inputs = struct.Struct("@6q").pack_into
-assert (OBJECTS, INDICES, GRAD, OUT, _PLAN, WORKSPACE) == tuple(range(6)), "what it writes"
 
 
 class SmallRows:
@@ -52,14 +43,14 @@ class SmallRows:
         Of the indices.
     """
 
-    __slots__ = ("_count", "_plan", "_plan_address", "_records", "_sum")
+    __slots__ = ("_count", "_launch", "_plan", "_records", "_sum")
 
     def __init__(self, plan: BackwardPlan, index_dtype: np.dtype[Any]) -> None:
         self._plan = plan
         like = INDEX_LIKE[index_dtype]
         self._count = program_of(plan, "count", like, KERNELS)
         self._sum = program_of(plan, "sum", like, KERNELS)
-        self._plan_address = int(plan.call_template[_PLAN])
+        self._launch = run_phases.entry
         self._records: list[tuple[Any, int]] = []
 
     @staticmethod
@@ -85,16 +76,13 @@ class SmallRows:
         plan, count, add = self._plan, self._count, self._sum
         scratch = np.empty(plan.workspace_nbytes, np.uint8)
         start = address_of(scratch)
-        start += -start % ALIGNMENT
         try:
             held = self._records.pop()  # a record serves one call at a time
         except IndexError:
             held = self._record()
         words, address = held
-        # Phase one looks at no output; grad serves for its address.
-        where = id(grad)
-        _write_inputs(words, 0, OBJECT_OFFSET, id(indices), where, where, self._plan_address, start)
-        run_phases.serial(count.address, count.phases, 1, address)
+        words[WORKSPACE] = start + -start % ALIGNMENT
+        self._launch(count.address, count.phases, 1, address, id(indices), 0, 0)
         bad = words[BAD]
         if bad != NONE_BAD:
             self._records.append(held)
@@ -102,8 +90,8 @@ class SmallRows:
         num_rows = words[_LISTING + HEADS]
         rows: npt.NDArray[np.int64] = np.empty(num_rows, np.int64)
         values = np.empty((num_rows, plan.embedding_dim), plan.out_dtype)
-        words[_LISTING + ROWS], words[OUT] = address_of(rows), address_of(values)
-        run_phases.serial(add.address, add.phases, 1, address)
+        words[_LISTING + ROWS] = address_of(rows)
+        self._launch(add.address, add.phases, 1, address, 0, id(grad), id(values))
         self._records.append(held)
         return RowGradient._of(rows, values, plan.num_weights)
 

@@ -24,6 +24,10 @@ MAX_ELEMENTS = 2**59
 """Entries of indices, and of the result: their bytes, and those of a workspace, fit 63 bits."""
 INDEX_DTYPES = "an integer of 8 to 64 bits, bool, float16, float32 or float64"
 
+RAISE = "raise"
+"""The usual ``on_invalid``. Calls of the short ways (`numba_embed.small`) pass this very object, as
+all do whose source says "raise"; a string that is made while running takes the long way."""
+
 Array = npt.NDArray[Any]
 
 
@@ -74,7 +78,7 @@ def checked_num_threads(value: Any) -> int | None:
 
 def checked_dropping(value: Any) -> bool:
     """Return whether indices out of range are dropped."""
-    if isinstance(value, str) and value in ("raise", "drop"):
+    if isinstance(value, str) and value in (RAISE, "drop"):
         return value == "drop"
     raise EmbedValueError(f'on_invalid must be "raise" or "drop", got {shown(value)}')
 

@@ -62,10 +62,11 @@ MOST_DIGITS = 6
 CALL = np.dtype(
     [
         *_record(
-            # Addresses. With an object offset, the next three are addresses of array objects, whose
-            # data pointers lie so many bytes behind their start; reading those in Python takes
-            # longer than a small kernel.
+            # How far behind the start of an array object a launch finds the array's data pointer:
+            # reading it in Python takes longer than a small kernel. 0: a launch is given the data's
+            # address instead.
             "object_offset",
+            # Addresses.
             "indices",
             "grad",
             "out",

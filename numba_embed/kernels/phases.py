@@ -17,10 +17,11 @@ from numba import prange, types
 
 from numba_embed.kernels.memory import call_at, plan_at, words
 from numba_embed.kernels.rows import intrinsic
-from numba_embed.runtime import Launcher, compile_callback, jit
+from numba_embed.runtime import Launcher, compile_callback, jit, launch
 
-STOP, SKIP, RUN = -1, 0, 1
-"""What a step before a phase may answer: end here, go on with the next phase, run this one."""
+STOP, RUN, SKIP = -1, 0, 1
+"""What a step before a phase may answer: end here, run the phase, or go on with the next one; in
+place of 1 any number of phases to leave out."""
 
 _WORDS = 2  # of a phase in a program: the address of the step before it, or 0, and of its work
 
@@ -51,15 +52,21 @@ def _call_before(typingctx: Any, function: Any, call_address: Any) -> Any:
 
 
 @jit
-def _resolve(call_address: int) -> None:
-    """Replace addresses of array objects by those of their data; all three are given."""
+def _memory_of(array: int, offset: int) -> int:
+    """Return the address of an array's data; the array is named as `pointer` in `execute` does."""
+    return words(array + offset)[0] if offset != 0 else array
+
+
+@jit
+def _set_operands(call_address: int, indices: int, grad: int, out: int) -> None:
+    """Say in the call record where the operands lie, where they are given."""
     call = call_at(call_address)
-    offset = call.object_offset
-    if offset != 0:
-        call.indices = words(call.indices + offset)[0]
-        call.grad = words(call.grad + offset)[0]
-        call.out = words(call.out + offset)[0]
-        call.object_offset = 0
+    if indices != 0:
+        call.indices = _memory_of(indices, call.object_offset)
+    if grad != 0:
+        call.grad = _memory_of(grad, call.object_offset)
+    if out != 0:
+        call.out = _memory_of(out, call.object_offset)
 
 
 @jit
@@ -80,16 +87,23 @@ def _work(program: int, phase: int, thread: int, call_address: int) -> None:
 
 
 @Launcher
-def run_phases(program: int, phases: int, threads: int, call_address: int) -> None:
-    """Run the phases of a program one after the other, each in ``threads`` pieces."""
-    _resolve(call_address)
-    for phase in range(phases):
+def run_phases(
+    program: int, phases: int, threads: int, call_address: int, indices: int, grad: int, out: int
+) -> None:
+    """Run the phases of a program one after the other, each in ``threads`` pieces.
+
+    ``indices``, ``grad`` and ``out`` name arrays; 0 leaves what the call record says.
+    """
+    _set_operands(call_address, indices, grad, out)
+    phase = np.int64(0)
+    while phase < phases:
         answer = _before(program, phase, call_address)
         if answer == STOP:
             break
         if answer == RUN:
             for thread in prange(threads):
                 _work(program, phase, np.int64(thread), call_address)
+        phase += max(answer, SKIP)
 
 
 class Phase(NamedTuple):
@@ -102,7 +116,7 @@ class Phase(NamedTuple):
     likes
         Which of the kernel's number formats it takes, in order: "index", "row", "grad", "out".
     before
-        Device function ``(call_address) -> STOP | SKIP | RUN``, run on one thread beforehand.
+        Device function ``(call_address) -> STOP | RUN | SKIP``, run on one thread beforehand.
     """
 
     work: Any
@@ -124,6 +138,13 @@ class Program(NamedTuple):
     address: int
     phases: int
     kept: Any
+
+    def launch(
+        self, threads: int, call_address: int, indices: int = 0, grad: int = 0, out: int = 0
+    ) -> None:
+        """Run the phases, in parallel where that is safe. For operands see `run_phases`."""
+        operands = indices, grad, out
+        launch(run_phases, threads, self.address, self.phases, threads, call_address, *operands)
 
 
 class Kernel:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from numba_embed.kernels import memory
+from numba_embed.kernels.layout import MOST_DIGITS
 from numba_embed.kernels.phases import RUN, SKIP
 from numba_embed.runtime import jit_inline
 
@@ -59,10 +60,12 @@ def counts_to_places(call: Any, plan: Any) -> int:
 
 @jit_inline
 def next_digit(call_address: int) -> int:
-    """Go on to the next digit. Returns whether there is one."""
+    """Go on to the next digit. If there is none, all further counting and moving is left out."""
     call = memory.call_at(call_address)
     call.digit += 1
-    return RUN if call.digit < memory.plan_at(call.plan).digits else SKIP
+    if call.digit < memory.plan_at(call.plan).digits:
+        return RUN
+    return 2 * (MOST_DIGITS - call.digit) * SKIP
 
 
 @jit_inline
@@ -82,12 +85,9 @@ def count_digit(thread: int, call_address: int) -> None:
 
 @jit_inline
 def place_digit(call_address: int) -> int:
-    """Turn the counts of a digit into places. Returns whether there is such a digit."""
+    """Turn the counts of a digit into places."""
     call = memory.call_at(call_address)
-    plan = memory.plan_at(call.plan)
-    if call.digit >= plan.digits:
-        return SKIP
-    counts_to_places(call, plan)
+    counts_to_places(call, memory.plan_at(call.plan))
     return RUN
 
 
