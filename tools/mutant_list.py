@@ -199,8 +199,16 @@ MUTANTS = [
         "digit-lost",
         "the highest digit of a row is not ordered by",
         "kernels/sort.py",
-        "return RUN if call.digit < memory.plan_at(call.plan).digits else SKIP",
-        "return RUN if call.digit < memory.plan_at(call.plan).digits - 1 else SKIP",
+        "if call.digit < memory.plan_at(call.plan).digits:",
+        "if call.digit < memory.plan_at(call.plan).digits - 1:",
+        (DIGITS,),
+    ),
+    Mutant(
+        "phase-left-out",
+        "with the digits that are not there the phase behind them is left out",
+        "kernels/sort.py",
+        "return 2 * (MOST_DIGITS - call.digit) * SKIP",
+        "return 2 * (MOST_DIGITS - call.digit) * SKIP + 1",
         (DIGITS,),
     ),
     Mutant(

@@ -41,19 +41,11 @@ MUTANTS = [
         (BEGIN,),
     ),
     Mutant(
-        "single-row-as-it-comes",
-        "a row that is looked up once keeps its -0.0",
-        "kernels/compact.py",
-        "value = builder.fadd(value, _splat(builder, DOUBLE(0.0), lanes))",
-        "value = builder.fadd(value, _splat(builder, DOUBLE(-0.0), lanes))",
-        (SINGLE,),
-    ),
-    Mutant(
         "last-look-up-of-two-lost",
         "a row's last entry is taken for a row of its own if it is the last of all",
         "kernels/compact.py",
-        "single = plain and (place + 1 == size or",
-        "single = plain and (place + 2 >= size or",
+        "count = short_run(call, plan, place, size)",
+        "count = short_run(call, plan, place, size - 1)",
         (BEGIN,),
     ),
     Mutant(
