@@ -1,8 +1,9 @@
 """What bounds the sums: reading the gradient's rows in the order of the table, and nothing else.
 
 A stripped kernel: it touches every cache line of every gradient row in the order in which the
-library adds them, asking ahead in the same way, and adds nothing up by row. Its time, and that of
-reading the same rows in the order of memory, stand beside the time of the whole call.
+library adds them, asking ahead in the same way, and adds nothing up by row. Its time, with and
+without asking ahead, and that of reading the same rows in the order of memory, stand beside the
+time of the whole call.
 ``python benchmarks/bounds.py --json results.json`` adds the figures to the file.
 """
 
@@ -22,7 +23,7 @@ import numpy as np
 from numba_embed.bench import files, ours
 from numba_embed.bench.cases import CASES, LINE, Case
 from numba_embed.cli_support import CliError, check_target, integer
-from numba_embed.kernels.memory import array_at, prefetch
+from numba_embed.kernels.memory import pointer_at, prefetch
 from numba_embed.runtime import available_threads
 
 NAMES = ("lm", "rec", "w2v", "small vocabulary", "hot row", "positions")
@@ -30,7 +31,7 @@ AHEAD_BYTES = 4096
 
 
 @numba.njit(parallel=True, nogil=True)
-def touch(address: int, order: Any, row_bytes: int, ahead: int, threads: int) -> int:
+def touch(address: int, order: Any, row_bytes: int, ahead: int, ask: bool, threads: int) -> int:
     """Read all rows in this order; ``order`` has ``ahead`` more entries than rows."""
     totals = np.zeros(threads, np.int64)
     size = order.size - ahead
@@ -39,14 +40,15 @@ def touch(address: int, order: Any, row_bytes: int, ahead: int, threads: int) ->
         for place in range(thread * size // threads, (thread + 1) * size // threads):
             row, later = order[place] * row_bytes, order[place + ahead] * row_bytes
             for line in range(0, row_bytes, LINE):
-                prefetch(address + later + line, LINE)
-                total += array_at(address + row + line, 1, np.int64(0))[0]
+                if ask:
+                    prefetch(address + later + line, LINE)
+                total += pointer_at(address + row + line, np.int64(0))[0]
         totals[thread] = total
     return totals.sum()
 
 
 def measure(case: Case, rounds: int) -> dict[str, float]:
-    """Return seconds: the whole call with ``out=``, rows in the table's order, in memory's."""
+    """Return seconds: the whole call with ``out=``; rows in the table's order, in memory's."""
     threads = available_threads()
     operands = case.make()
     row_bytes = case.D * operands.grad.itemsize
@@ -61,8 +63,9 @@ def measure(case: Case, rounds: int) -> dict[str, float]:
     call = ours.prepare("out", case, operands).contender.call
     runs = {
         "call": call,
-        "table_order": lambda: touch(address, by_row, row_bytes, ahead, threads),
-        "memory_order": lambda: touch(address, in_memory, row_bytes, ahead, threads),
+        "table_order": lambda: touch(address, by_row, row_bytes, ahead, True, threads),
+        "not_asked": lambda: touch(address, by_row, row_bytes, ahead, False, threads),
+        "memory_order": lambda: touch(address, in_memory, row_bytes, ahead, True, threads),
     }
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(rounds + 1):

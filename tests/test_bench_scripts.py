@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from numba_embed.bench import compare, files, roofline, timing
@@ -149,6 +150,25 @@ class TestColdStart:
         assert len(seen) == 4 * 4
 
 
+class TestBounds:
+    def test_a_call_and_its_reading_are_timed(self, tmp_path: Path) -> None:
+        bounds = script("benchmarks/bounds.py")
+        (case,) = select("hot row")
+        found = bounds.measure(case.small(), 2)
+        assert set(found) == {"call", "table_order", "not_asked", "memory_order"}
+        assert all(seconds > 0 for seconds in found.values())
+
+    def test_touching_reads_a_word_of_every_line(self) -> None:
+        """Rows of two lines, in any order, by threads that share them unevenly."""
+        bounds = script("benchmarks/bounds.py")
+        words = np.arange(5 * 16)
+        order = np.array([3, 0, 4, 1, 2, 2, 2])
+        for ask in (True, False):
+            for threads in (1, 2, 3):
+                total = bounds.touch(words.ctypes.data, order, 128, 2, ask, threads)
+                assert total == words[::8].sum()
+
+
 class TestDocument:
     def test_everything_is_in_it(self, figures: dict[str, Any], tmp_path: Path) -> None:
         tool = script("tools/performance_doc.py")
@@ -161,8 +181,10 @@ class TestDocument:
             "out_exponent": 0.9,
         }
         call = {"dtype": "float32", "algorithm": "gather", "threads": "one"}
+        times = {"call": 4e-3, "table_order": 2e-3, "not_asked": 3e-3, "memory_order": 1e-3}
         everything = {
             **figures,
+            "bounds": {"rounds": 2, "threads": 2, "cases": {"w2v": {**times, "N": 1000}}},
             "growth": {"rounds": 3, "sweeps": {"N": sweep}},
             "cold_start": {
                 "import_numba": 0.5,
@@ -189,6 +211,8 @@ class TestDocument:
             "0.12 s on top of Numba's 0.50 s",
             "## What bounds it\n\nPages.",
             "| accumulate | w2v |",
+            "| w2v | 4 | 2 | 3 | 1 | 4000 | 2000 |",
+            "python benchmarks/bounds.py --json results.json",
             "python benchmarks/growth.py --json results.json",
         ):
             assert part in text, part

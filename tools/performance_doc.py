@@ -168,13 +168,15 @@ def _bounds(bounds: Figures) -> Iterator[str]:
         "(*small vocabulary*) can be faster than it "
         f"({bounds['threads']} thread(s), milliseconds)."
     )
-    titles = ["case", "call, out=", "touching rows in the table's order", "in memory's order"]
+    titles = ["case", "call, out=", "touching rows in the table's order", "without asking ahead"]
+    titles += ["in memory's order"]
     titles += ["ns per row, call", "touching"]
     rows = [
         [
             name,
             milliseconds(case["call"]),
             milliseconds(case["table_order"]),
+            milliseconds(case["not_asked"]),
             milliseconds(case["memory_order"]),
             f"{1e9 * case['call'] / case['N']:.0f}",
             f"{1e9 * case['table_order'] / case['N']:.0f}",
