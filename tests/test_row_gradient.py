@@ -14,6 +14,7 @@ from reference import Array, assert_same_bits, dense_backward, ordered_sum
 
 import numba_embed as ne
 from numba_embed import embedding_row_gradient, execute_rows
+from numba_embed.errors import EmbedIndexError
 from numba_embed.order import sum_order
 
 
@@ -305,3 +306,14 @@ def test_bad_arguments() -> None:
         embedding_row_gradient(grad, [0, 1, 2], 10, out_dtype=np.int32)
     with refused(ne.EmbedValueError, "on_invalid"):
         embedding_row_gradient(grad, [0, 1, 2], 10, on_invalid="skip")
+
+
+@pytest.mark.parametrize("last", [2**53, 2**54 + 4, 2**60 + 256, 2**62 - 512])
+def test_float_indices_of_tables_whose_size_is_no_float(last: int) -> None:
+    grad = np.ones((1, 2))
+    for num_weights in (last + 1, last + 3):
+        found = embedding_row_gradient(grad, np.array([float(last)]), num_weights)
+        assert found.rows.tolist() == [last]
+    for num_weights in (last - 1, last):
+        with refused(EmbedIndexError, num_weights):
+            embedding_row_gradient(grad, np.array([float(last)]), num_weights)

@@ -47,7 +47,8 @@ def _overload_as_row(index: Any, num_weights: Any) -> Any:
         def from_float(index, num_weights):  # type: ignore[no-untyped-def]
             if np.isnan(index) or (np.isfinite(index) and np.floor(index) != index):
                 return NOT_AN_INTEGER
-            if index >= 0.0 and index < np.float64(num_weights):
+            # The number of rows may be no float64: compared as integers.
+            if index >= 0.0 and index < 2.0**63 and np.int64(index) < num_weights:
                 return np.int64(index)
             return OUT_OF_RANGE
 
