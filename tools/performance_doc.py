@@ -168,16 +168,16 @@ def _bounds(bounds: Figures) -> Iterator[str]:
         "(*small vocabulary*) can be faster than it "
         f"({bounds['threads']} thread(s), milliseconds)."
     )
-    titles = ["case", "call, out=", "touching rows in the table's order", "without asking ahead"]
-    titles += ["in memory's order"]
+    columns = {"call": "call, out=", "table_order": "touching rows in the table's order"}
+    if all("not_asked" in case for case in bounds["cases"].values()):
+        columns["not_asked"] = "without asking ahead"
+    columns["memory_order"] = "in memory's order"
+    titles = ["case", *columns.values()]
     titles += ["ns per row, call", "touching"]
     rows = [
         [
             name,
-            milliseconds(case["call"]),
-            milliseconds(case["table_order"]),
-            milliseconds(case["not_asked"]),
-            milliseconds(case["memory_order"]),
+            *(milliseconds(case[key]) for key in columns),
             f"{1e9 * case['call'] / case['N']:.0f}",
             f"{1e9 * case['table_order'] / case['N']:.0f}",
         ]
