@@ -44,11 +44,8 @@ FEW = 2
 """A fresh result has small pages where at most one in FEW of them can be touched. Measured, zeroing
 a huge page of 2 MiB costs as much as the faults of 130 small ones, of 512; and look-ups repeat."""
 
-AHEAD_BYTES = 4096
-"""Bytes of gradient rows that are asked for ahead of their turn."""
-
-MIN_AHEAD, MAX_AHEAD = 4, 16
-"""Fewest and most rows that are asked for ahead."""
+ASK_BYTES, MAX_ASK_STEP = 2048, 8
+"""Bytes of gradient rows from one request for a row to the next, and most rows; at least one."""
 
 THREAD_BYTES = 1 << 18
 """By default a thread is used for each so many bytes to be moved; less does not repay a launch."""
@@ -285,7 +282,7 @@ def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:
     record.pieces = plan.pieces
     record.column_slices = 1
     row_bytes = max(1, min(d, at.TILE) * plan.grad_format.itemsize)
-    record.ahead = max(MIN_AHEAD, min(MAX_AHEAD, AHEAD_BYTES // row_bytes))
+    record.ask_step = max(1, min(MAX_ASK_STEP, ASK_BYTES // row_bytes))
 
     layout = _Layout()
     record.core_rows = v // plan.core_num

@@ -201,7 +201,7 @@ def test_bad_indices_of_small_vocabularies(place: int, threads: int) -> None:
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13])
 @pytest.mark.parametrize("columns", [1, 7, 8, 9, 100])
 def test_rows_of_every_small_count(count: int, columns: int) -> None:
-    """Four rows are added at a time where there are so many, and where so many lie ahead."""
+    """Two rows are added at a time where there are so many, from nine on not in registers."""
     rng = np.random.default_rng(count)
     indices = rng.permutation(np.repeat(np.arange(40), count))
     grad = rng.integers(-99, 99, (indices.size, columns)).astype(np.float32)

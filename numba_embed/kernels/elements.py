@@ -72,7 +72,7 @@ def add_position(
             clear_bytes(total, columns * 8)
         add_weighted_row(like, total, source, weight, columns)
     elif fresh:
-        set_row(like, total, source, source, columns)
+        set_row(like, total, source, columns)
     else:
         add_row(like, total, source, source, columns)
 

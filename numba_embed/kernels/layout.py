@@ -31,7 +31,7 @@ PLAN = np.dtype(
         # How the positions are put in order: rows are numbers of `digits` digits.
         "digit_bits",
         "digits",
-        "ahead",  # how many entries ahead a gradient row is asked for
+        "ask_step",  # entries from one request for a gradient row to the next
         "position_bits",  # an entry of the order is row << position_bits | position
         "pieces",  # row ranges that the sum over rows is cut into
         "column_slices",  # column ranges, so that threads share wide rows

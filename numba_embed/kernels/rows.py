@@ -29,6 +29,10 @@ LANES = 8
 RUN_LANES = 32
 """Columns of a short run that are summed in registers at a time: eight of AVX2's sixteen."""
 
+ASKS, RUN_ASKS = 4, 2
+"""How many times a gradient row is asked for before its turn, in long runs and in short ones. A
+processor that waits for many lines drops requests for more; asking again later makes up for it."""
+
 Emit = Callable[[Any, Any, Any, int], None]
 """Emits one step: (builder, arguments of the function, column, lanes)."""
 
@@ -126,15 +130,10 @@ def _splat(builder: Any, value: Any, lanes: int) -> Any:
 
 
 @intrinsic
-def set_row(typingctx: Any, like: Any, total: Any, source: Any, later: Any, columns: Any) -> Any:
-    """``total[:columns] = +0.0 + source[:columns]``: the first contribution of a sum.
-
-    The columns of the row at ``later`` are asked for on the way, line by line: that keeps few
-    requests waiting at a time, and measured faster than a whole row at once.
-    """
+def set_row(typingctx: Any, like: Any, total: Any, source: Any, columns: Any) -> Any:
+    """``total[:columns] = +0.0 + source[:columns]``: the first contribution of a sum."""
 
     def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
-        _ask(builder, like, args[2], column)
         value = _load(builder, like, args[1], column, lanes)
         zero = _splat(builder, ir.Constant(DOUBLE, 0.0), lanes)
         _store(builder, builder.fadd(value, zero), args[0], column, DOUBLE, lanes)
@@ -142,12 +141,16 @@ def set_row(typingctx: Any, like: Any, total: Any, source: Any, later: Any, colu
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _call_loop(context, builder, f"set_row.{like}", args[1:], emit)
 
-    return types.void(like, types.int64, types.int64, types.int64, types.int64), codegen
+    return types.void(like, types.int64, types.int64, types.int64), codegen
 
 
 @intrinsic
 def add_row(typingctx: Any, like: Any, total: Any, source: Any, later: Any, columns: Any) -> Any:
-    """``total[:columns] += source[:columns]``; asks for the columns of the row at ``later``."""
+    """``total[:columns] += source[:columns]``; asks for the columns of the row at ``later``.
+
+    They are asked for on the way, line by line: that keeps few requests waiting at a time, and
+    measured faster than a whole row at once.
+    """
 
     def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
         _ask(builder, like, args[2], column)
@@ -161,56 +164,83 @@ def add_row(typingctx: Any, like: Any, total: Any, source: Any, later: Any, colu
     return types.void(like, types.int64, types.int64, types.int64, types.int64), codegen
 
 
-@intrinsic
-def add_four(
-    typingctx: Any, like: Any, total: Any, entries: Any, mask: Any, base: Any, stride: Any,
-    ahead: Any, columns: Any,
-) -> Any:  # fmt: skip
-    """`add_row` for four entries at an address, one after the other, in one loop.
+def _entry_row(builder: Any, address: Any, mask: Any, base: Any, stride: Any) -> Any:
+    """Return where the row of the entry at an address lies: ``base + (entry & mask) * stride``."""
+    entry = builder.load(builder.inttoptr(address, I64.as_pointer()))
+    return builder.add(base, builder.mul(builder.and_(entry, mask), stride))
 
-    An entry's row lies at ``base + (entry & mask) * stride``; the rows of the entries ``ahead``
-    bytes further on are asked for. Reading in four places at once is faster than in one.
+
+def _adds_entries(name: str, count: int, fresh: bool) -> Any:
+    """Make the intrinsic ``name``, which adds the rows of ``count`` entries to a total, in turn.
+
+    The entries lie one after the other at an address. ``fresh``: from +0.0 on, whatever the total
+    was. Asks for the rows of the entries ``step`` bytes further on, twice that, ... `ASKS` times.
     """
 
-    def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
-        sources, laters = args[:4], args[4:8]
-        value = _load(builder, types.float64, args[8], column, lanes)
-        for source, later in zip(sources, laters, strict=True):
-            _ask(builder, like, later, column)
-            value = builder.fadd(value, _load(builder, like, source, column, lanes))
-        _store(builder, value, args[8], column, DOUBLE, lanes)
-
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, total, entries, mask, base, stride, ahead, columns = args
-        rows = []
-        for start in (entries, builder.add(entries, ahead)):
-            first = builder.inttoptr(start, I64.as_pointer())
-            for k in range(4):
-                entry = builder.load(builder.gep(first, [ir.Constant(I64, k)]))
-                position = builder.and_(entry, mask)
-                rows.append(builder.add(base, builder.mul(position, stride)))
-        args = [*rows, total, columns]
-        return _call_loop(context, builder, f"add_four.{like}", args, emit)
+        like = signature.args[0]
+        _, total, entries, mask, base, stride, step, columns = args
 
-    i64 = types.int64
-    return types.void(like, i64, i64, types.uint64, i64, i64, i64, i64), codegen
+        def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
+            sources, laters, total = args[:count], args[count:-2], args[-2]
+            width = min(lanes, LANES)
+            for later in laters if lanes >= LANES else ():
+                _ask(builder, like, later, column)
+            for k in range(0, lanes, width):
+                part = builder.add(column, ir.Constant(I64, k))
+                value = _splat(builder, ir.Constant(DOUBLE, 0.0), width)
+                if not fresh:
+                    value = _load(builder, types.float64, total, part, width)
+                for source in sources:
+                    value = builder.fadd(value, _load(builder, like, source, part, width))
+                _store(builder, value, total, part, DOUBLE, width)
+
+        rows = []
+        for _ in range(1 + ASKS):
+            for k in range(count):
+                address = builder.add(entries, ir.Constant(I64, 8 * k))
+                rows.append(_entry_row(builder, address, mask, base, stride))
+            entries = builder.add(entries, step)
+        last = builder.sub(columns, ir.Constant(I64, 1))
+        for later in rows[count:]:  # a row that is not aligned reaches into one line more
+            _ask(builder, like, later, last)
+        args = [*rows, total, columns]
+        steps = (LINE * 8 // like.bitwidth, LANES, 1)  # each line is asked for once
+        return _call_loop(context, builder, f"{name}.{like}", args, emit, steps)
+
+    @intrinsic
+    def adds_entries(
+        typingctx: Any, like: Any, total: Any, entries: Any, mask: Any, base: Any, stride: Any,
+        step: Any, columns: Any,
+    ) -> Any:  # fmt: skip
+        i64 = types.int64
+        return types.void(like, i64, i64, types.uint64, i64, i64, i64, i64), codegen
+
+    return adds_entries
+
+
+set_entry = _adds_entries("set_entry", 1, True)
+add_entry = _adds_entries("add_entry", 1, False)
+add_two = _adds_entries("add_two", 2, False)
+"""Two entries in one loop load and store the total once, and read in two places at once."""
 
 
 @intrinsic
 def sum_run(
     typingctx: Any, like: Any, out_like: Any, target: Any, entries: Any, count: Any, mask: Any,
-    base: Any, stride: Any, ahead: Any, columns: Any,
+    base: Any, stride: Any, step: Any, columns: Any,
 ) -> Any:  # fmt: skip
     """``target[:columns]`` = the rows of ``count`` entries, added from +0.0 on and rounded once.
 
     The entries lie one after the other at an address, at least one of them; an entry's row at
-    ``base + (entry & mask) * stride``. Asks for the rows of the entries ``ahead`` bytes further on.
+    ``base + (entry & mask) * stride``. Asks for the rows of the entries ``step`` bytes further on,
+    twice that, ... `RUN_ASKS` times.
     The sums stay in registers: for runs so short that their rows stay in the first-level cache
     from one part of the columns to the next.
     """
 
     def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
-        target, entries, count, mask, base, stride, ahead, _ = args
+        target, entries, count, mask, base, stride, step, _ = args
         width = min(lanes, LANES)
         parts = [builder.add(column, ir.Constant(I64, k)) for k in range(0, lanes, width)]
         end = builder.add(entries, builder.mul(count, ir.Constant(I64, 8)))
@@ -222,14 +252,15 @@ def sum_run(
         place.add_incoming(entries, before)
         sums = [builder.phi(lanes_of(DOUBLE, width)) for _ in parts]
 
-        def row_at(address: Any) -> Any:
-            entry = builder.load(builder.inttoptr(address, I64.as_pointer()))
-            return builder.add(base, builder.mul(builder.and_(entry, mask), stride))
-
-        later, source = row_at(builder.add(place, ahead)), row_at(place)
+        further, rows = place, []
+        for _ in range(1 + RUN_ASKS):
+            rows.append(_entry_row(builder, further, mask, base, stride))
+            further = builder.add(further, step)
+        source, laters = rows[0], rows[1:]
         # A row that is not aligned reaches into one line more, which its last column names.
         for k in sorted({*range(0, lanes, LINE * 8 // like.bitwidth), lanes - 1}):
-            _ask(builder, like, later, builder.add(column, ir.Constant(I64, k)))
+            for later in laters:
+                _ask(builder, like, later, builder.add(column, ir.Constant(I64, k)))
         added = []
         for total, part in zip(sums, parts, strict=True):
             total.add_incoming(constant(DOUBLE, 0.0, width), before)

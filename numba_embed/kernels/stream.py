@@ -153,7 +153,7 @@ def write_chunk(thread: int, call_address: int, like: Any) -> None:
         for column in range(0, columns, at.TILE):
             width = min(at.TILE, columns - column)
             source = stream.totals + (place * columns + column) * 8
-            set_row(np.float64(0), total, source, source, width)
+            set_row(np.float64(0), total, source, width)
             if stream.scale != 0:
                 divide_row(total, np.float64(counts[place]), width)
             if call.accumulate != 0:

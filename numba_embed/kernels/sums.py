@@ -13,7 +13,15 @@ import numpy as np
 from numba_embed.kernels import elements, memory
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.memory import lower_bound
-from numba_embed.kernels.rows import add_four, add_row, set_row, sum_run
+from numba_embed.kernels.rows import (
+    ASKS,
+    RUN_ASKS,
+    add_entry,
+    add_row,
+    add_two,
+    set_entry,
+    sum_run,
+)
 from numba_embed.runtime import jit, jit_inline
 
 SHORT = 8
@@ -30,7 +38,7 @@ def sum_entries(
 
     The row ends at ``end`` or where the entries' row changes. Returns the end.
     """
-    taking_part, ahead = call.taking_part, plan.ahead
+    taking_part, reach = call.taking_part, ASKS * plan.ask_step
     order = memory.entries(call.workspace + plan.entries)
     bits = np.uint64(plan.position_bits)
     mask = (np.uint64(1) << bits) - np.uint64(1)
@@ -43,25 +51,19 @@ def sum_entries(
     row = entry >> bits
     place = first
     while place < end and entry >> bits == row:
-        position = np.int64(entry & mask)
-        later = np.int64(order[min(place + ahead, taking_part - 1)] & mask)
-        four = (
-            plain
-            and place > first
-            and place + 3 < end
-            and place + ahead + 3 < taking_part
-            and order[place + 3] >> bits == row
-        )
-        if four:
+        if plain:
             address = call.workspace + plan.entries + place * 8
-            add_four(like, total, address, mask, base, stride, ahead * 8, columns)
-            place += 3
-        elif plain:
+            step = plan.ask_step * 8 if place + reach + 1 < taking_part else 0
             if place == first:
-                set_row(like, total, base + position * stride, base + later * stride, columns)
+                set_entry(like, total, address, mask, base, stride, step, columns)
+            elif place + 1 < end and order[place + 1] >> bits == row:
+                add_two(like, total, address, mask, base, stride, step, columns)
+                place += 1
             else:
-                add_row(like, total, base + position * stride, base + later * stride, columns)
+                add_entry(like, total, address, mask, base, stride, step, columns)
         else:
+            position = np.int64(entry & mask)
+            later = np.int64(order[min(place + reach, taking_part - 1)] & mask)
             elements.ask_position(call, later, column, columns)
             elements.add_position(
                 like, call, position, column, columns, total, buffer, place == first
@@ -97,13 +99,13 @@ def store_run(
     columns: int, target: int,
 ) -> None:  # fmt: skip
     """Write the rounded sum of a `short_run` to an address, with no private buffer between."""
-    entries, ahead = call.workspace + plan.entries, plan.ahead
-    if first + count + ahead > call.taking_part:
-        ahead = 0
+    entries, step = call.workspace + plan.entries, plan.ask_step * ASKS // RUN_ASKS
+    if first + count + RUN_ASKS * step > call.taking_part:
+        step = 0
     mask = (np.uint64(1) << np.uint64(plan.position_bits)) - np.uint64(1)
     base, stride = call.grad + column * call.grad_column, call.grad_strides[0]
     sum_run(
-        like, out_like, target, entries + first * 8, count, mask, base, stride, ahead * 8, columns
+        like, out_like, target, entries + first * 8, count, mask, base, stride, step * 8, columns
     )
 
 

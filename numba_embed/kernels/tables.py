@@ -16,7 +16,7 @@ from numba_embed.kernels import layout as at
 from numba_embed.kernels.count import NONE_BAD, NOT_AN_INTEGER, as_row, stop_if_bad
 from numba_embed.kernels.memory import pointer_at, take_ticket
 from numba_embed.kernels.phases import Kernel, Phase
-from numba_embed.kernels.rows import add_row, divide_row, load_number
+from numba_embed.kernels.rows import ASKS, add_row, divide_row, load_number
 from numba_embed.runtime import jit_inline
 
 SOON, SOON_OF_ONE, ASK = 3, 16, 512
@@ -76,7 +76,7 @@ def fill_table(
     plain = call.plain != 0
     if plain and columns == 1:
         return fill_column(index_like, like, call, plan, first, end, table)
-    ahead, ask = plan.ahead * stride, min(columns * 8, ASK)
+    ahead, ask = ASKS * plan.ask_step * stride, min(columns * 8, ASK)
     for position in range(first, end):
         row = as_row(indices[position], num_weights)
         if row < 0:
