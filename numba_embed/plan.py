@@ -44,7 +44,7 @@ FEW = 2
 """A fresh result has small pages where at most one in FEW of them can be touched. Measured, zeroing
 a huge page of 2 MiB costs as much as the faults of 130 small ones, of 512; and look-ups repeat."""
 
-ASK_BYTES, MAX_ASK_STEP = 2048, 8
+ASK_BYTES, MAX_ASK_STEP = 4096, 16
 """Bytes of gradient rows from one request for a row to the next, and most rows; at least one."""
 
 THREAD_BYTES = 1 << 18

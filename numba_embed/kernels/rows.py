@@ -29,9 +29,9 @@ LANES = 8
 RUN_LANES = 32
 """Columns of a short run that are summed in registers at a time: eight of AVX2's sixteen."""
 
-ASKS, RUN_ASKS = 4, 2
-"""How many times a gradient row is asked for before its turn, in long runs and in short ones. A
-processor that waits for many lines drops requests for more; asking again later makes up for it."""
+ASKS = 2
+"""How many times a gradient row is asked for before its turn. A processor that waits for many lines
+drops requests for more, and asking again later makes up for it; three times measured no better."""
 
 Emit = Callable[[Any, Any, Any, int], None]
 """Emits one step: (builder, arguments of the function, column, lanes)."""
@@ -234,7 +234,7 @@ def sum_run(
 
     The entries lie one after the other at an address, at least one of them; an entry's row at
     ``base + (entry & mask) * stride``. Asks for the rows of the entries ``step`` bytes further on,
-    twice that, ... `RUN_ASKS` times.
+    twice that, ... `ASKS` times.
     The sums stay in registers: for runs so short that their rows stay in the first-level cache
     from one part of the columns to the next.
     """
@@ -253,7 +253,7 @@ def sum_run(
         sums = [builder.phi(lanes_of(DOUBLE, width)) for _ in parts]
 
         further, rows = place, []
-        for _ in range(1 + RUN_ASKS):
+        for _ in range(1 + ASKS):
             rows.append(_entry_row(builder, further, mask, base, stride))
             further = builder.add(further, step)
         source, laters = rows[0], rows[1:]

@@ -15,7 +15,6 @@ from numba_embed.kernels import layout as at
 from numba_embed.kernels.memory import lower_bound
 from numba_embed.kernels.rows import (
     ASKS,
-    RUN_ASKS,
     add_entry,
     add_row,
     add_two,
@@ -99,8 +98,8 @@ def store_run(
     columns: int, target: int,
 ) -> None:  # fmt: skip
     """Write the rounded sum of a `short_run` to an address, with no private buffer between."""
-    entries, step = call.workspace + plan.entries, plan.ask_step * ASKS // RUN_ASKS
-    if first + count + RUN_ASKS * step > call.taking_part:
+    entries, step = call.workspace + plan.entries, plan.ask_step
+    if first + count + ASKS * step > call.taking_part:
         step = 0
     mask = (np.uint64(1) << np.uint64(plan.position_bits)) - np.uint64(1)
     base, stride = call.grad + column * call.grad_column, call.grad_strides[0]
