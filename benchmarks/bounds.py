@@ -24,24 +24,28 @@ from numba_embed.bench import files, ours
 from numba_embed.bench.cases import CASES, LINE, Case
 from numba_embed.cli_support import CliError, check_target, integer
 from numba_embed.kernels.memory import pointer_at, prefetch
+from numba_embed.kernels.rows import ASKS
+from numba_embed.plan import ASK_BYTES, MAX_ASK_STEP
 from numba_embed.runtime import available_threads
 
 NAMES = ("lm", "rec", "w2v", "small vocabulary", "hot row", "positions")
-AHEAD_BYTES = 4096
 
 
 @numba.njit(parallel=True, nogil=True)
-def touch(address: int, order: Any, row_bytes: int, ahead: int, ask: bool, threads: int) -> int:
-    """Read all rows in this order; ``order`` has ``ahead`` more entries than rows."""
+def touch(address: int, order: Any, row_bytes: int, step: int, asks: int, threads: int) -> int:
+    """Read all rows in this order, asking for each as often, every ``step`` rows.
+
+    ``order`` has ``ASKS * step`` more entries than rows.
+    """
     totals = np.zeros(threads, np.int64)
-    size = order.size - ahead
+    size = order.size - ASKS * step
     for thread in numba.prange(threads):
         total = 0
         for place in range(thread * size // threads, (thread + 1) * size // threads):
-            row, later = order[place] * row_bytes, order[place + ahead] * row_bytes
+            row = order[place] * row_bytes
             for line in range(0, row_bytes, LINE):
-                if ask:
-                    prefetch(address + later + line, LINE)
+                for ask in range(1, asks + 1):
+                    prefetch(address + order[place + ask * step] * row_bytes + line, LINE)
                 total += pointer_at(address + row + line, np.int64(0))[0]
         totals[thread] = total
     return totals.sum()
@@ -52,10 +56,10 @@ def measure(case: Case, rounds: int) -> dict[str, float]:
     threads = available_threads()
     operands = case.make()
     row_bytes = case.D * operands.grad.itemsize
-    ahead = max(1, AHEAD_BYTES // row_bytes)
+    step = max(1, min(MAX_ASK_STEP, ASK_BYTES // row_bytes))
 
     def padded(order: Any) -> Any:
-        return np.concatenate([order, np.full(ahead, order[-1])])
+        return np.concatenate([order, np.full(ASKS * step, order[-1])])
 
     by_row = padded(np.argsort(operands.indices, kind="stable"))
     in_memory = padded(np.arange(case.N))
@@ -63,9 +67,9 @@ def measure(case: Case, rounds: int) -> dict[str, float]:
     call = ours.prepare("out", case, operands).contender.call
     runs = {
         "call": call,
-        "table_order": lambda: touch(address, by_row, row_bytes, ahead, True, threads),
-        "not_asked": lambda: touch(address, by_row, row_bytes, ahead, False, threads),
-        "memory_order": lambda: touch(address, in_memory, row_bytes, ahead, True, threads),
+        "table_order": lambda: touch(address, by_row, row_bytes, step, ASKS, threads),
+        "not_asked": lambda: touch(address, by_row, row_bytes, step, 0, threads),
+        "memory_order": lambda: touch(address, in_memory, row_bytes, step, ASKS, threads),
     }
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(rounds + 1):
