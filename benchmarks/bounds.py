@@ -43,9 +43,9 @@ def touch(address: int, order: Any, row_bytes: int, step: int, asks: int, thread
         total = 0
         for place in range(thread * size // threads, (thread + 1) * size // threads):
             row = order[place] * row_bytes
+            for ask in range(1, asks + 1):
+                prefetch(address + order[place + ask * step] * row_bytes, row_bytes)
             for line in range(0, row_bytes, LINE):
-                for ask in range(1, asks + 1):
-                    prefetch(address + order[place + ask * step] * row_bytes + line, LINE)
                 total += pointer_at(address + row + line, np.int64(0))[0]
         totals[thread] = total
     return totals.sum()
