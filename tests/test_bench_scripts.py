@@ -162,10 +162,11 @@ class TestBounds:
         """Rows of two lines, in any order, by threads that share them unevenly."""
         bounds = script("benchmarks/bounds.py")
         words = np.arange(5 * 16)
-        order = np.array([3, 0, 4, 1, 2, 2, 2])
-        for ask in (True, False):
+        step = 2
+        order = np.array([3, 0, 4, 1, 2] + [2] * (bounds.ASKS * step))
+        for asks in (bounds.ASKS, 0):
             for threads in (1, 2, 3):
-                total = bounds.touch(words.ctypes.data, order, 128, 2, ask, threads)
+                total = bounds.touch(words.ctypes.data, order, 128, step, asks, threads)
                 assert total == words[::8].sum()
 
 
