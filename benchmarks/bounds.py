@@ -1,7 +1,7 @@
 """What bounds the sums: reading the gradient's rows in the order of the table, and nothing else.
 
 A stripped kernel: it touches every cache line of every gradient row in the order in which the
-library adds them, asking ahead in the same way, and adds nothing up by row. Its time, with and
+library adds them, asking as often and as far ahead, and adds nothing up by row. Its time, with and
 without asking ahead, and that of reading the same rows in the order of memory, stand beside the
 time of the whole call.
 ``python benchmarks/bounds.py --json results.json`` adds the figures to the file.
@@ -25,7 +25,7 @@ from numba_embed.bench.cases import CASES, LINE, Case
 from numba_embed.cli_support import CliError, check_target, integer
 from numba_embed.kernels.memory import pointer_at, prefetch
 from numba_embed.kernels.rows import ASKS
-from numba_embed.plan import ASK_BYTES, MAX_ASK_STEP
+from numba_embed.plan import ask_step
 from numba_embed.runtime import available_threads
 
 NAMES = ("lm", "rec", "w2v", "small vocabulary", "hot row", "positions")
@@ -33,7 +33,7 @@ NAMES = ("lm", "rec", "w2v", "small vocabulary", "hot row", "positions")
 
 @numba.njit(parallel=True, nogil=True)
 def touch(address: int, order: Any, row_bytes: int, step: int, asks: int, threads: int) -> int:
-    """Read all rows in this order, asking for each as often, every ``step`` rows.
+    """Read all rows in this order, asking for each ``asks`` times, ``step`` rows apart.
 
     ``order`` has ``ASKS * step`` more entries than rows.
     """
@@ -56,7 +56,7 @@ def measure(case: Case, rounds: int) -> dict[str, float]:
     threads = available_threads()
     operands = case.make()
     row_bytes = case.D * operands.grad.itemsize
-    step = max(1, min(MAX_ASK_STEP, ASK_BYTES // row_bytes))
+    step = ask_step(row_bytes)
 
     def padded(order: Any) -> Any:
         return np.concatenate([order, np.full(ASKS * step, order[-1])])

@@ -45,7 +45,7 @@ FEW = 2
 a huge page of 2 MiB costs as much as the faults of 130 small ones, of 512; and look-ups repeat."""
 
 ASK_BYTES, MAX_ASK_STEP = 4096, 16
-"""Bytes of gradient rows from one request for a row to the next, and most rows; at least one."""
+"""Bytes of gradient rows between two requests for one row, and most rows between them."""
 
 THREAD_BYTES = 1 << 18
 """By default a thread is used for each so many bytes to be moved; less does not repay a launch."""
@@ -282,7 +282,7 @@ def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:
     record.pieces = plan.pieces
     record.column_slices = 1
     row_bytes = max(1, min(d, at.TILE) * plan.grad_format.itemsize)
-    record.ask_step = max(1, min(MAX_ASK_STEP, ASK_BYTES // row_bytes))
+    record.ask_step = ask_step(row_bytes)
 
     layout = _Layout()
     record.core_rows = v // plan.core_num
@@ -305,6 +305,11 @@ def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:
     record.private_stride = -(-at.PRIVATE // ALIGNMENT) * ALIGNMENT
     record.private = layout.take(threads * record.private_stride)
     return np.array([tuple(vars(record).values())], at.PLAN), layout.size + ALIGNMENT
+
+
+def ask_step(row_bytes: int) -> int:
+    """Return how many rows of so many bytes, >= 1, lie between two requests for one row."""
+    return max(1, min(MAX_ASK_STEP, ASK_BYTES // row_bytes))
 
 
 def default_core_num(num_weights: int) -> int:

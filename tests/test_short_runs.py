@@ -55,6 +55,17 @@ def test_every_length_and_width(name: str, width: int, monkeypatch: pytest.Monke
             assert_same_bits(listed.values, want[rows])
 
 
+@pytest.mark.parametrize("width", WIDTHS[:4])
+def test_sums_of_negative_zeros_are_positive(width: int) -> None:
+    """From +0.0 on, in every loop: short and long runs, whole rows and rows with gaps between."""
+    for length in around([1, SHORT, 2 * SHORT], lowest=1):
+        ids = np.repeat([3, 1], length)
+        plain = np.full((ids.size, width), -0.0, np.float32)
+        for grad in (plain, spaced(plain, 2, 3)):
+            found = embedding_dense_backward(grad, ids, 5)
+            assert_same_bits(found, np.zeros_like(found))
+
+
 @pytest.mark.parametrize("width", [5, 40])
 @pytest.mark.parametrize("name", FLOATS)
 def test_outputs_and_options_that_need_more_than_a_rounded_sum(name: str, width: int) -> None:

@@ -17,6 +17,7 @@ CUT = f"{ORDERS}::test_rows_just_below_at_and_above_the_cut"
 REGION = f"{ORDERS}::test_both_sides_of_the_small_vocabulary_region"
 THREADS = f"{ORDERS}::test_no_thread_or_core_count_changes_a_bit[float64]"
 CORES = "tests/test_core_counts.py"
+NEGATIVE_ZEROS = "tests/test_short_runs.py::test_sums_of_negative_zeros_are_positive"
 SHORT_RUNS = "tests/test_short_runs.py"
 DIGITS = "tests/test_digits.py"
 
@@ -163,13 +164,13 @@ MUTANTS = [
     ),
     Mutant(
         "float32-accumulator",
-        "every partial sum is rounded to float32",
+        "every partial sum of a long run is rounded to float32",
         "kernels/rows.py",
-        "_store(builder, builder.fadd(old, value), args[0], column, DOUBLE, lanes)",
-        "value = narrow(builder, types.float32, builder.fadd(old, value), lanes)\n"
-        "        value = widen(builder, types.float32, value, lanes)\n"
-        "        _store(builder, value, args[0], column, DOUBLE, lanes)",
-        (f"{HARD}::test_row_20_float32_sums_are_wide", ONE_ROUNDING),
+        "                _store(builder, value, total, part, DOUBLE, width)",
+        "                value = narrow(builder, types.float32, value, width)\n"
+        "                value = widen(builder, types.float32, value, width)\n"
+        "                _store(builder, value, total, part, DOUBLE, width)",
+        (f"{SHORT_RUNS}::test_every_length_and_width[float64-33]",),
     ),
     Mutant(
         "cut-by-threads",
@@ -285,11 +286,19 @@ MUTANTS = [
     ),
     Mutant(
         "negative-zero",
-        "the first contribution is taken as it is, not added to +0.0",
+        "the first contribution of a row with gaps is taken as it is, not added to +0.0",
         "kernels/rows.py",
         "_store(builder, builder.fadd(value, zero), args[0], column, DOUBLE, lanes)",
         "_store(builder, value, args[0], column, DOUBLE, lanes)",
-        (f"{HARD}::test_row_31_negative_zero_and_interleaved_halves",),
+        (NEGATIVE_ZEROS,),
+    ),
+    Mutant(
+        "long-run-negative-zero",
+        "sums of long runs start at -0.0",
+        "kernels/rows.py",
+        "value = _splat(builder, ir.Constant(DOUBLE, 0.0), width)",
+        "value = _splat(builder, ir.Constant(DOUBLE, -0.0), width)",
+        (NEGATIVE_ZEROS,),
     ),
     Mutant(
         "nan-as-it-comes",

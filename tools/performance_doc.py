@@ -163,9 +163,9 @@ def _bounds(bounds: Figures) -> Iterator[str]:
     yield (
         "The limit above reads the gradient from one end to the other. The sums read it row by row "
         "in the order of the table. A stripped kernel touches every cache line of every gradient "
-        "row in that order, asks ahead in the same way, and adds nothing: a yardstick for what the "
-        "reading alone takes. Calls that read four rows at once (*positions*) or in memory's order "
-        "(*small vocabulary*) can be faster than it "
+        "row in that order, asks as often and as far ahead, and adds nothing: a yardstick for what "
+        "the reading alone takes. Calls that read two rows at once (*positions*) or in memory's "
+        "order (*small vocabulary*) can be faster than it "
         f"({bounds['threads']} thread(s), milliseconds)."
     )
     columns = {"call": "call, out=", "table_order": "touching rows in the table's order"}

@@ -31,8 +31,8 @@ PLAN = np.dtype(
         # How the positions are put in order: rows are numbers of `digits` digits.
         "digit_bits",
         "digits",
-        "ask_step",  # entries from one request for a gradient row to the next
         "position_bits",  # an entry of the order is row << position_bits | position
+        "ask_step",  # entries between two requests for one gradient row
         "pieces",  # row ranges that the sum over rows is cut into
         "column_slices",  # column ranges, so that threads share wide rows
         "max_hot",  # 0: cut rows are summed within the thread that owns them
