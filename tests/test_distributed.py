@@ -41,6 +41,9 @@ VALUES = [
 ]
 
 
+ABORTED_AT_THE_END = "terminate called without an active exception"
+
+
 def torchrun(package: Path, processes: int, *command: str) -> str:
     """Run a script in so many processes, and give what they printed."""
     environment = {**os.environ, "PYTHONPATH": f"{package.parent}{os.pathsep}{TESTS}"}
@@ -48,14 +51,19 @@ def torchrun(package: Path, processes: int, *command: str) -> str:
     if sys.platform == "linux":
         environment["GLOO_SOCKET_IFNAME"] = "lo"
     launch = f"-m torch.distributed.run --standalone --nproc-per-node {processes}".split()
-    done = subprocess.run(
-        [sys.executable, *launch, *command],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=1800,  # turns a hang into a failure; cold kernels are compiled meanwhile
-        check=False,
-    )
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, *launch, *command],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=1800,  # turns a hang into a failure; cold kernels are compiled meanwhile
+            check=False,
+        )
+        # Gloo's own threads now and then abort a process that ends, its work done, even after
+        # destroy_process_group (pytorch issue 190489): the one failure that is tried again.
+        if ABORTED_AT_THE_END not in done.stderr:
+            break
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
