@@ -12,6 +12,7 @@ process sends for its table.
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 from time import perf_counter
 
@@ -79,19 +80,8 @@ def make_copies(vocabulary: int, width: int) -> list[Copy]:
     return copies
 
 
-def main() -> None:
-    """Read the text, train both copies, report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--text", nargs="*", default=[], help="files or folders to train on")
-    parser.add_argument("--vocabulary", type=int, default=50_000)
-    parser.add_argument("--width", type=int, default=256, help="length of an embedding")
-    parser.add_argument("--batch", type=int, default=8, help="samples of each process")
-    parser.add_argument("--length", type=int, default=128, help="tokens of a sample")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--report", type=int, default=5, help="steps between two lines")
-    options = parser.parse_args()
-
-    dist.init_process_group("gloo")
+def train(options: argparse.Namespace) -> None:
+    """Train both copies, and report."""
     rank, world = dist.get_rank(), dist.get_world_size()
     stream, vocabulary = read_tokens(options.text, options.vocabulary)
     copies = make_copies(vocabulary, options.width)
@@ -126,6 +116,23 @@ def main() -> None:
         pairs = zip(copies[0].losses, copies[1].losses, strict=True)
         difference = max(abs(one - other) / one for one, other in pairs)
         print(f"losses: within {difference:.1e} of each other")
+
+
+def main() -> None:
+    """Join the other processes, train, and part from them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--text", nargs="*", default=[], help="files or folders to train on")
+    parser.add_argument("--vocabulary", type=int, default=50_000)
+    parser.add_argument("--width", type=int, default=256, help="length of an embedding")
+    parser.add_argument("--batch", type=int, default=8, help="samples of each process")
+    parser.add_argument("--length", type=int, default=128, help="tokens of a sample")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--report", type=int, default=5, help="steps between two lines")
+    options = parser.parse_args()
+
+    dist.init_process_group("gloo")
+    train(options)
+    gc.collect()  # modules hold the group, and its threads end with it
     dist.destroy_process_group()
 
 

@@ -14,6 +14,12 @@ from torch import Tensor
 
 from numba_embed.errors import EmbedError, EmbedTypeError
 
+if dist.is_available() and not dist.is_initialized():
+    # Default arguments in there are the default group at the time of the import. Imported later,
+    # by the first DistributedDataParallel, they would keep that group's threads running past
+    # destroy_process_group, and one of these may abort the process while the interpreter ends.
+    import torch.distributed.nn.functional
+
 Int64Array = npt.NDArray[np.int64]
 Result = TypeVar("Result")
 
