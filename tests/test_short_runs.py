@@ -13,7 +13,8 @@ from reference import FLOATS, Array, assert_same_bits, ordered_sum
 
 from numba_embed import embedding_dense_backward, embedding_row_gradient, execute_rows
 from numba_embed.kernels.layout import TILE
-from numba_embed.kernels.rows import LANES, RUN_LANES
+from numba_embed.kernels.rows import LANES
+from numba_embed.kernels.runs import RUN_LANES
 from numba_embed.kernels.sums import SHORT
 from numba_embed.order import MIN_CUT, sum_order
 

@@ -66,7 +66,7 @@ MUTANTS = [
     Mutant(
         "short-run-negative-zero",
         "sums of short runs start at -0.0",
-        "kernels/rows.py",
+        "kernels/runs.py",
         "constant(DOUBLE, 0.0, width), before)",
         "constant(DOUBLE, -0.0, width), before)",
         (f"{SHORT_RUNS}::test_every_length_and_width[float64-33]",),
@@ -140,10 +140,10 @@ MUTANTS = [
         "rounded-before-division",
         "the sum is rounded to float32, then divided",
         "kernels/rows.py",
-        "quotient = builder.fdiv(old, _splat(builder, args[1], lanes))",
+        "quotient = builder.fdiv(old, splat(builder, args[1], lanes))",
         "old = narrow(builder, types.float32, old, lanes)\n"
         "        old = widen(builder, types.float32, old, lanes)\n"
-        "        quotient = builder.fdiv(old, _splat(builder, args[1], lanes))",
+        "        quotient = builder.fdiv(old, splat(builder, args[1], lanes))",
         (f"{HARD}::test_row_21_scaling_divides_before_rounding",),
     ),
     Mutant(
@@ -165,11 +165,11 @@ MUTANTS = [
     Mutant(
         "float32-accumulator",
         "every partial sum of a long run is rounded to float32",
-        "kernels/rows.py",
-        "                _store(builder, value, total, part, DOUBLE, width)",
-        "                value = narrow(builder, types.float32, value, width)\n"
-        "                value = widen(builder, types.float32, value, width)\n"
-        "                _store(builder, value, total, part, DOUBLE, width)",
+        "kernels/runs.py",
+        "                store(builder, value, total, part, DOUBLE, width)",
+        "                value = builder.fptrunc(value, lanes_of(ir.FloatType(), width))\n"
+        "                value = builder.fpext(value, lanes_of(DOUBLE, width))\n"
+        "                store(builder, value, total, part, DOUBLE, width)",
         (f"{SHORT_RUNS}::test_every_length_and_width[float64-33]",),
     ),
     Mutant(
@@ -288,16 +288,16 @@ MUTANTS = [
         "negative-zero",
         "the first contribution of a row with gaps is taken as it is, not added to +0.0",
         "kernels/rows.py",
-        "_store(builder, builder.fadd(value, zero), args[0], column, DOUBLE, lanes)",
-        "_store(builder, value, args[0], column, DOUBLE, lanes)",
+        "store(builder, builder.fadd(value, zero), args[0], column, DOUBLE, lanes)",
+        "store(builder, value, args[0], column, DOUBLE, lanes)",
         (NEGATIVE_ZEROS,),
     ),
     Mutant(
         "long-run-negative-zero",
         "sums of long runs start at -0.0",
-        "kernels/rows.py",
-        "value = _splat(builder, ir.Constant(DOUBLE, 0.0), width)",
-        "value = _splat(builder, ir.Constant(DOUBLE, -0.0), width)",
+        "kernels/runs.py",
+        "value = splat(builder, ir.Constant(DOUBLE, 0.0), width)",
+        "value = splat(builder, ir.Constant(DOUBLE, -0.0), width)",
         (NEGATIVE_ZEROS,),
     ),
     Mutant(

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from numba_embed.bench.cases import LINE, Case, Operands
-from numba_embed.kernels.memory import fence, pointer_at, prefetch, stream_line
+from numba_embed.kernels.asking import ask_soon
+from numba_embed.kernels.memory import fence, pointer_at, stream_line
 
 DEFAULT_BYTES = 1 << 28
 """Size of the buffer that is read and written: far beyond the caches of most machines."""
@@ -104,7 +105,7 @@ def _read_words(words: Any, pieces: int) -> int:
         for line in range(stream):
             for k in range(_STREAMS):
                 first = ((np.int64(piece) * _STREAMS + k) * stream + line) * _WORDS
-                prefetch(address + first * 8 + _AHEAD, LINE)
+                ask_soon(address + first * 8 + _AHEAD, LINE)
                 values = pointer_at(address + first * 8, np.int64(0))
                 for i in range(_WORDS):
                     total += values[i]

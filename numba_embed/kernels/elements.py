@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from numba_embed.kernels.asking import ask_later
 from numba_embed.kernels.layout import LINE
-from numba_embed.kernels.memory import clear_bytes, itemsize, pointer_at, prefetch, words
+from numba_embed.kernels.memory import clear_bytes, itemsize, pointer_at, words
 from numba_embed.kernels.rows import (
     add_row,
     add_weighted_row,
@@ -48,7 +49,7 @@ def ask_position(call: Any, position: int, column: int, columns: int) -> None:
     if call.grad_column < 0:
         source -= span
     if abs(call.grad_column) < LINE:
-        prefetch(source, min(span, MAX_ASK))
+        ask_later(source, min(span, MAX_ASK))
 
 
 @jit

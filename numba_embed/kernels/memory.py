@@ -1,4 +1,4 @@
-"""Raw memory: pointers, streaming stores, prefetch, tickets, and the cutting of work."""
+"""Raw memory: pointers, streaming stores, tickets, and the cutting of work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numba import types
 from numba.core import cgutils
 
 from numba_embed.kernels import layout as at
-from numba_embed.kernels.rows import OPAQUE_POINTERS, intrinsic
+from numba_embed.kernels.asking import intrinsic
 from numba_embed.runtime import jit
 
 
@@ -71,27 +71,6 @@ def itemsize(typingctx: Any, like: Any) -> Any:
         return context.get_constant(types.int64, like.bitwidth // 8)
 
     return types.int64(like), codegen
-
-
-@intrinsic
-def prefetch(typingctx: Any, address: Any, size: Any) -> Any:
-    """Ask for the cache lines from ``address`` on, to be read soon. Any address is harmless."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        i32 = ir.IntType(32)
-        function = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, i32, i32, i32]),
-            "llvm.prefetch.p0" if OPAQUE_POINTERS else "llvm.prefetch.p0i8",
-        )
-        step = ir.Constant(args[1].type, at.LINE)
-        start = ir.Constant(args[1].type, 0)
-        with cgutils.for_range_slice(builder, start, args[1], step) as (offset, _):
-            pointer = builder.inttoptr(builder.add(args[0], offset), cgutils.voidptr_t)
-            builder.call(function, [pointer, i32(0), i32(3), i32(1)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), codegen
 
 
 @intrinsic

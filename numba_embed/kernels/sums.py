@@ -13,14 +13,8 @@ import numpy as np
 from numba_embed.kernels import elements, memory
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.memory import lower_bound
-from numba_embed.kernels.rows import (
-    ASKS,
-    add_entry,
-    add_row,
-    add_two,
-    set_entry,
-    sum_run,
-)
+from numba_embed.kernels.rows import add_row
+from numba_embed.kernels.runs import ASKS, add_entry, add_two, set_entry, sum_run
 from numba_embed.runtime import jit, jit_inline
 
 SHORT = 8

@@ -13,10 +13,12 @@ import numpy as np
 
 from numba_embed.kernels import elements, memory
 from numba_embed.kernels import layout as at
+from numba_embed.kernels.asking import ask_soon
 from numba_embed.kernels.count import NONE_BAD, NOT_AN_INTEGER, as_row, stop_if_bad
 from numba_embed.kernels.memory import pointer_at, take_ticket
 from numba_embed.kernels.phases import Kernel, Phase
-from numba_embed.kernels.rows import ASKS, add_row, divide_row, load_number
+from numba_embed.kernels.rows import add_row, divide_row, load_number
+from numba_embed.kernels.runs import ASKS
 from numba_embed.runtime import jit_inline
 
 SOON, SOON_OF_ONE, ASK = 3, 16, 512
@@ -86,7 +88,7 @@ def fill_table(
             total = table + row * columns * 8
             if plain:
                 soon = as_row(indices[min(position + SOON, end - 1)], num_weights)
-                memory.prefetch(table + soon * columns * 8, ask)  # harmless where that one is bad
+                ask_soon(table + soon * columns * 8, ask)  # harmless where that one is bad
                 source = base + position * stride
                 add_row(like, total, source, source + ahead, columns)
             else:
@@ -112,7 +114,7 @@ def fill_column(
         row = as_row(indices[position], num_weights)
         if position < quiet_end:
             soon = as_row(indices[position + SOON_OF_ONE], num_weights)
-            memory.prefetch(table + soon * 8, 8)
+            ask_soon(table + soon * 8, 8)
         if row < 0:
             if row == NOT_AN_INTEGER or not dropping:
                 return position

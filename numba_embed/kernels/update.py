@@ -12,16 +12,10 @@ from numba import types
 
 from numba_embed.kernels import layout as at
 from numba_embed.kernels import memory
+from numba_embed.kernels.asking import ask_later, intrinsic
 from numba_embed.kernels.bits import ELEMENT, narrow
 from numba_embed.kernels.phases import Kernel, Phase
-from numba_embed.kernels.rows import (
-    _call_loop,
-    _load,
-    _splat,
-    _store,
-    copy_columns,
-    intrinsic,
-)
+from numba_embed.kernels.rows import call_loop, copy_columns, load, splat, store
 from numba_embed.runtime import jit_inline
 
 UPDATE = np.dtype(
@@ -61,15 +55,15 @@ def add_scaled_row(
     """``target[:columns] += alpha * source[:columns]`` in float64, rounded once to the format."""
 
     def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
-        value = _load(builder, value_like, args[1], column, lanes)
-        old = _load(builder, like, args[0], column, lanes)
-        product = builder.fmul(_splat(builder, args[2], lanes), value)
+        value = load(builder, value_like, args[1], column, lanes)
+        old = load(builder, like, args[0], column, lanes)
+        product = builder.fmul(splat(builder, args[2], lanes), value)
         result = narrow(builder, like, builder.fadd(old, product), lanes)
-        _store(builder, result, args[0], column, ELEMENT[like], lanes)
+        store(builder, result, args[0], column, ELEMENT[like], lanes)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         name = f"add_scaled_row.{value_like}.{like}"
-        return _call_loop(context, builder, name, args[2:], emit)
+        return call_loop(context, builder, name, args[2:], emit)
 
     arguments = (value_like, like, types.int64, types.int64, types.float64, types.int64)
     return types.void(*arguments), codegen
@@ -82,13 +76,13 @@ def convert_row(
     """``target[:columns] = source[:columns]``, rounded once to the format."""
 
     def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
-        value = _load(builder, value_like, args[1], column, lanes)
+        value = load(builder, value_like, args[1], column, lanes)
         result = narrow(builder, like, value, lanes)
-        _store(builder, result, args[0], column, ELEMENT[like], lanes)
+        store(builder, result, args[0], column, ELEMENT[like], lanes)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         name = f"convert_row.{value_like}.{like}"
-        return _call_loop(context, builder, name, args[2:], emit)
+        return call_loop(context, builder, name, args[2:], emit)
 
     return types.void(value_like, like, types.int64, types.int64, types.int64), codegen
 
@@ -114,7 +108,7 @@ def update_chunk(thread: int, call_address: int, value_like: Any, like: Any) -> 
         target = update.target + rows[place] * update.target_row + column * update.target_column
         if plain and place + AHEAD < size:
             later = update.target + rows[place + AHEAD] * update.target_row
-            memory.prefetch(later + column * bytes_, ask)
+            ask_later(later + column * bytes_, ask)
         into = target
         if not plain:
             into = buffer

@@ -1,0 +1,60 @@
+"""Asking for memory before its turn: the one place that says which cache it is to come to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.binding
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic as _intrinsic
+
+from numba_embed.kernels import layout as at
+from numba_embed.kernels.bits import I32
+
+intrinsic: Any = _intrinsic
+
+SOON, LATER = 3, 2
+"""LLVM's localities: for the first-level cache, or for the second.
+
+What comes from the second-level cache and is needed within a few rows belongs in the first. Rows of
+a gradient, at random places in memory, do not: the first-level cache waits for so few lines at once
+that reading them takes as long as their latency, while the second-level cache waits for enough to
+read them as fast as a stream. (Where a processor makes no difference, it costs nothing.)
+"""
+
+_OPAQUE_POINTERS = llvmlite.binding.llvm_version_info[0] >= 15
+
+
+def ask_line(builder: Any, pointer: Any, when: int) -> None:
+    """Emit the request for the line at a pointer. Any address is harmless."""
+    function = cgutils.get_or_insert_function(
+        builder.module,
+        ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, I32, I32, I32]),
+        "llvm.prefetch.p0" if _OPAQUE_POINTERS else "llvm.prefetch.p0i8",
+    )
+    builder.call(function, [builder.bitcast(pointer, cgutils.voidptr_t), I32(0), I32(when), I32(1)])
+
+
+def _asks(name: str, when: int) -> Any:
+    """Make the intrinsic ``name`` (address, bytes), which asks for all lines of a range."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        step, start = (ir.Constant(args[1].type, value) for value in (at.LINE, 0))
+        with cgutils.for_range_slice(builder, start, args[1], step) as (offset, _):
+            place = builder.inttoptr(builder.add(args[0], offset), cgutils.voidptr_t)
+            ask_line(builder, place, when)
+        return context.get_dummy_value()
+
+    def ask(typingctx: Any, address: Any, size: Any) -> Any:
+        return types.void(types.int64, types.int64), codegen
+
+    ask.__name__ = name
+    return intrinsic(ask)
+
+
+ask_soon = _asks("ask_soon", SOON)
+ask_later = _asks("ask_later", LATER)
+"""Ask for the cache lines of so many bytes from an address on; see `SOON`, `LATER`. Any address is
+harmless."""

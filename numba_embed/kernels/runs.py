@@ -1,0 +1,152 @@
+"""Sums of the gradient rows of a run of entries, in LLVM: where gathering spends its time.
+
+An entry is a row of the table and a position of the stream in one number; the gradient row of the
+entry at an address lies at ``base + (entry & mask) * stride``. Rows are asked for long before their
+turn (`ASKS`), by way of the entries further on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from numba_embed.kernels.asking import LATER, ask_line, intrinsic
+from numba_embed.kernels.bits import DOUBLE, ELEMENT, I64, constant, lanes_of, narrow
+from numba_embed.kernels.layout import LINE
+from numba_embed.kernels.rows import LANES, call_loop, load, pointer, splat, store
+
+RUN_LANES = 32
+"""Columns of a short run that are summed in registers at a time: eight of AVX2's sixteen."""
+
+ASKS = 2
+"""How many times a gradient row is asked for before its turn. A processor that waits for many lines
+drops requests for more, and asking again later makes up for it. Three and four times measured no
+better on large gradients, and slower where the gradient is in the cache."""
+
+
+def _ask(builder: Any, like: Any, address: Any, column: Any) -> None:
+    ask_line(builder, pointer(builder, address, column, ELEMENT[like], 1), LATER)
+
+
+def _entry_row(builder: Any, address: Any, mask: Any, base: Any, stride: Any) -> Any:
+    """Return where the row of the entry at an address lies: ``base + (entry & mask) * stride``."""
+    entry = builder.load(builder.inttoptr(address, I64.as_pointer()))
+    return builder.add(base, builder.mul(builder.and_(entry, mask), stride))
+
+
+def _adds_entries(name: str, count: int, fresh: bool) -> Any:
+    """Make the intrinsic ``name``, which adds the rows of ``count`` entries to a total, in turn.
+
+    The entries lie one after the other at an address. ``fresh``: from +0.0 on, whatever the total
+    was. Asks for the rows of the entries ``step`` bytes further on, twice that, ... `ASKS` times.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        like = signature.args[0]
+        _, total, entries, mask, base, stride, step, columns = args
+
+        def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
+            sources, laters, total = args[:count], args[count:-2], args[-2]
+            width = min(lanes, LANES)
+            for later in laters if lanes >= LANES else ():
+                _ask(builder, like, later, column)
+            for k in range(0, lanes, width):
+                part = builder.add(column, ir.Constant(I64, k))
+                value = splat(builder, ir.Constant(DOUBLE, 0.0), width)
+                if not fresh:
+                    value = load(builder, types.float64, total, part, width)
+                for source in sources:
+                    value = builder.fadd(value, load(builder, like, source, part, width))
+                store(builder, value, total, part, DOUBLE, width)
+
+        rows = []
+        for _ in range(1 + ASKS):
+            for k in range(count):
+                address = builder.add(entries, ir.Constant(I64, 8 * k))
+                rows.append(_entry_row(builder, address, mask, base, stride))
+            entries = builder.add(entries, step)
+        last = builder.sub(columns, ir.Constant(I64, 1))
+        for later in rows[count:]:  # a row that is not aligned reaches into one line more
+            _ask(builder, like, later, last)
+        args = [*rows, total, columns]
+        line = LINE * 8 // like.bitwidth  # columns, so that full steps ask for each line once
+        steps = tuple(dict.fromkeys((line, LANES, 1)))
+        return call_loop(context, builder, f"{name}.{like}", args, emit, steps)
+
+    def adds_entries(
+        typingctx: Any, like: Any, total: Any, entries: Any, mask: Any, base: Any, stride: Any,
+        step: Any, columns: Any,
+    ) -> Any:  # fmt: skip
+        i64 = types.int64
+        return types.void(like, i64, i64, types.uint64, i64, i64, i64, i64), codegen
+
+    adds_entries.__name__ = name
+    return intrinsic(adds_entries)
+
+
+set_entry = _adds_entries("set_entry", 1, True)
+add_entry = _adds_entries("add_entry", 1, False)
+add_two = _adds_entries("add_two", 2, False)
+"""``total[:columns]`` = the row of an entry from +0.0 on; += that row; += the rows of two entries.
+
+Two in one loop load and store the total once, and read in two places at once."""
+
+
+@intrinsic
+def sum_run(
+    typingctx: Any, like: Any, out_like: Any, target: Any, entries: Any, count: Any, mask: Any,
+    base: Any, stride: Any, step: Any, columns: Any,
+) -> Any:  # fmt: skip
+    """``target[:columns]`` = the rows of ``count`` entries, added from +0.0 on and rounded once.
+
+    The entries lie one after the other at an address, at least one of them; an entry's row at
+    ``base + (entry & mask) * stride``. Asks for the rows of the entries ``step`` bytes further on,
+    twice that, ... `ASKS` times.
+    The sums stay in registers: for runs so short that their rows stay in the first-level cache
+    from one part of the columns to the next.
+    """
+
+    def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
+        target, entries, count, mask, base, stride, step, _ = args
+        width = min(lanes, LANES)
+        parts = [builder.add(column, ir.Constant(I64, k)) for k in range(0, lanes, width)]
+        end = builder.add(entries, builder.mul(count, ir.Constant(I64, 8)))
+        before, body = builder.block, builder.append_basic_block("entry")
+        after = builder.append_basic_block("summed")
+        builder.branch(body)
+        builder.position_at_end(body)
+        place = builder.phi(I64)
+        place.add_incoming(entries, before)
+        sums = [builder.phi(lanes_of(DOUBLE, width)) for _ in parts]
+
+        further, rows = place, []
+        for _ in range(1 + ASKS):
+            rows.append(_entry_row(builder, further, mask, base, stride))
+            further = builder.add(further, step)
+        source, laters = rows[0], rows[1:]
+        # A row that is not aligned reaches into one line more, which its last column names.
+        for k in sorted({*range(0, lanes, LINE * 8 // like.bitwidth), lanes - 1}):
+            for later in laters:
+                _ask(builder, like, later, builder.add(column, ir.Constant(I64, k)))
+        added = []
+        for total, part in zip(sums, parts, strict=True):
+            total.add_incoming(constant(DOUBLE, 0.0, width), before)
+            value = builder.fadd(total, load(builder, like, source, part, width))
+            total.add_incoming(value, body)
+            added.append(value)
+        following = builder.add(place, ir.Constant(I64, 8))
+        place.add_incoming(following, body)
+        builder.cbranch(builder.icmp_unsigned("<", following, end), body, after)
+        builder.position_at_end(after)
+        for total, part in zip(added, parts, strict=True):
+            result = narrow(builder, out_like, total, width)
+            store(builder, result, target, part, ELEMENT[out_like], width)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        name = f"sum_run.{like}.{out_like}"
+        return call_loop(context, builder, name, args[2:], emit, (RUN_LANES, LANES, 1))
+
+    i64 = types.int64
+    return types.void(like, out_like, i64, i64, i64, types.uint64, i64, i64, i64, i64), codegen
