@@ -109,17 +109,18 @@ def fill_column(
     num_weights, padding, dropping = plan.num_weights, plan.padding, plan.dropping != 0
     base, stride = call.grad, call.grad_strides[0]
     sums = pointer_at(table, np.float64(0))
-    quiet_end = min(end, plan.num_positions - SOON_OF_ONE)  # further on nothing is asked for
-    for position in range(first, end):
-        row = as_row(indices[position], num_weights)
-        if position < quiet_end:
-            soon = as_row(indices[position + SOON_OF_ONE], num_weights)
+    # Where no index is so far ahead, one asks for its own row: the same loop, and no branch in it.
+    asking_end = max(first, min(end, plan.num_positions - SOON_OF_ONE))
+    for ahead, start, stop in ((SOON_OF_ONE, first, asking_end), (0, asking_end, end)):
+        for position in range(start, stop):
+            row = as_row(indices[position], num_weights)
+            soon = as_row(indices[position + ahead], num_weights)
             ask_soon(table + soon * 8, 8)
-        if row < 0:
-            if row == NOT_AN_INTEGER or not dropping:
-                return position
-        elif row != padding:
-            sums[np.uint64(row)] += load_number(like, base + position * stride)
+            if row < 0:
+                if row == NOT_AN_INTEGER or not dropping:
+                    return position
+            elif row != padding:
+                sums[np.uint64(row)] += load_number(like, base + position * stride)
     return np.int64(NONE_BAD)
 
 
