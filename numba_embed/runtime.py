@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numba.extending
 
 from numba_embed import forked
 from numba_embed.loading import callback, dispatcher
@@ -31,6 +32,9 @@ jit: Any = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **JIT_OPTI
 
 jit_inline: Any = numba.njit(inline="always", **JIT_OPTIONS)
 """The same for small callees and those with one caller: a compilation each costs 0.2 s and more."""
+
+intrinsic: Any = numba.extending.intrinsic
+"""Decorator of what is written for LLVM directly."""
 
 
 class CacheWarning(UserWarning):

@@ -11,8 +11,7 @@ from numba import types
 from numba.core import cgutils
 
 from numba_embed.kernels import layout as at
-from numba_embed.kernels.asking import intrinsic
-from numba_embed.runtime import jit
+from numba_embed.runtime import intrinsic, jit
 
 
 @intrinsic

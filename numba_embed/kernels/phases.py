@@ -15,9 +15,8 @@ import numpy as np
 from llvmlite import ir
 from numba import prange, types
 
-from numba_embed.kernels.asking import intrinsic
 from numba_embed.kernels.memory import call_at, plan_at, words
-from numba_embed.runtime import Launcher, compile_callback, jit, launch
+from numba_embed.runtime import Launcher, compile_callback, intrinsic, jit, launch
 
 STOP, RUN, SKIP = -1, 0, 1
 """What a step before a phase may answer: end here, run the phase, or go on with the next one; in

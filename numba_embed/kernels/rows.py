@@ -14,8 +14,9 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from numba_embed.kernels.asking import LATER, ask_line, intrinsic
+from numba_embed.kernels.asking import LATER, ask_line
 from numba_embed.kernels.bits import DOUBLE, ELEMENT, I32, I64, narrow, widen
+from numba_embed.runtime import intrinsic
 
 LANES = 8
 """Columns per step: one AVX-512 vector of float64, two of AVX2, four of SSE2 or NEON."""
@@ -92,6 +93,11 @@ def store(builder: Any, value: Any, address: Any, column: Any, scalar: Any, lane
     builder.store(value, pointer(builder, address, column, scalar, lanes), align=1)
 
 
+def ask(builder: Any, element: Any, address: Any, column: Any) -> None:
+    """Ask for the line that holds an element of a row whose turn is later."""
+    ask_line(builder, pointer(builder, address, column, ELEMENT[element], 1), LATER)
+
+
 def splat(builder: Any, value: Any, lanes: int) -> Any:
     """Return a float64 in every lane."""
     if lanes == 1:
@@ -126,7 +132,7 @@ def add_row(typingctx: Any, like: Any, total: Any, source: Any, later: Any, colu
     """
 
     def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
-        ask_line(builder, pointer(builder, args[2], column, ELEMENT[like], 1), LATER)
+        ask(builder, like, args[2], column)
         value = load(builder, like, args[1], column, lanes)
         old = load(builder, types.float64, args[0], column, lanes)
         store(builder, builder.fadd(old, value), args[0], column, DOUBLE, lanes)

@@ -12,10 +12,10 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from numba_embed.kernels.asking import LATER, ask_line, intrinsic
 from numba_embed.kernels.bits import DOUBLE, ELEMENT, I64, constant, lanes_of, narrow
 from numba_embed.kernels.layout import LINE
-from numba_embed.kernels.rows import LANES, call_loop, load, pointer, splat, store
+from numba_embed.kernels.rows import LANES, ask, call_loop, load, splat, store
+from numba_embed.runtime import intrinsic
 
 RUN_LANES = 32
 """Columns of a short run that are summed in registers at a time: eight of AVX2's sixteen."""
@@ -24,10 +24,6 @@ ASKS = 2
 """How many times a gradient row is asked for before its turn. A processor that waits for many lines
 drops requests for more, and asking again later makes up for it. Three and four times measured no
 better on large gradients, and slower where the gradient is in the cache."""
-
-
-def _ask(builder: Any, like: Any, address: Any, column: Any) -> None:
-    ask_line(builder, pointer(builder, address, column, ELEMENT[like], 1), LATER)
 
 
 def _entry_row(builder: Any, address: Any, mask: Any, base: Any, stride: Any) -> Any:
@@ -51,7 +47,7 @@ def _adds_entries(name: str, count: int, fresh: bool) -> Any:
             sources, laters, total = args[:count], args[count:-2], args[-2]
             width = min(lanes, LANES)
             for later in laters if lanes >= LANES else ():
-                _ask(builder, like, later, column)
+                ask(builder, like, later, column)
             for k in range(0, lanes, width):
                 part = builder.add(column, ir.Constant(I64, k))
                 value = splat(builder, ir.Constant(DOUBLE, 0.0), width)
@@ -69,7 +65,7 @@ def _adds_entries(name: str, count: int, fresh: bool) -> Any:
             entries = builder.add(entries, step)
         last = builder.sub(columns, ir.Constant(I64, 1))
         for later in rows[count:]:  # a row that is not aligned reaches into one line more
-            _ask(builder, like, later, last)
+            ask(builder, like, later, last)
         args = [*rows, total, columns]
         line = LINE * 8 // like.bitwidth  # columns, so that full steps ask for each line once
         steps = tuple(dict.fromkeys((line, LANES, 1)))
@@ -129,7 +125,7 @@ def sum_run(
         # A row that is not aligned reaches into one line more, which its last column names.
         for k in sorted({*range(0, lanes, LINE * 8 // like.bitwidth), lanes - 1}):
             for later in laters:
-                _ask(builder, like, later, builder.add(column, ir.Constant(I64, k)))
+                ask(builder, like, later, builder.add(column, ir.Constant(I64, k)))
         added = []
         for total, part in zip(sums, parts, strict=True):
             total.add_incoming(constant(DOUBLE, 0.0, width), before)

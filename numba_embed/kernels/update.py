@@ -12,11 +12,11 @@ from numba import types
 
 from numba_embed.kernels import layout as at
 from numba_embed.kernels import memory
-from numba_embed.kernels.asking import ask_later, intrinsic
+from numba_embed.kernels.asking import ask_soon
 from numba_embed.kernels.bits import ELEMENT, narrow
 from numba_embed.kernels.phases import Kernel, Phase
 from numba_embed.kernels.rows import call_loop, copy_columns, load, splat, store
-from numba_embed.runtime import jit_inline
+from numba_embed.runtime import intrinsic, jit_inline
 
 UPDATE = np.dtype(
     [
@@ -108,7 +108,7 @@ def update_chunk(thread: int, call_address: int, value_like: Any, like: Any) -> 
         target = update.target + rows[place] * update.target_row + column * update.target_column
         if plain and place + AHEAD < size:
             later = update.target + rows[place + AHEAD] * update.target_row
-            ask_later(later + column * bytes_, ask)
+            ask_soon(later + column * bytes_, ask)
         into = target
         if not plain:
             into = buffer
