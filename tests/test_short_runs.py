@@ -12,7 +12,7 @@ from inputs import THREADS, around, misaligned, normal, spaced, spread
 from reference import FLOATS, Array, assert_same_bits, ordered_sum
 
 from numba_embed import embedding_dense_backward, embedding_row_gradient, execute_rows
-from numba_embed.kernels.layout import TILE
+from numba_embed.kernels.layout import LINE, TILE
 from numba_embed.kernels.rows import LANES
 from numba_embed.kernels.runs import RUN_LANES
 from numba_embed.kernels.sums import SHORT
@@ -54,6 +54,37 @@ def test_every_length_and_width(name: str, width: int, monkeypatch: pytest.Monke
             listed = embedding_row_gradient(grad, ids, V, num_threads=threads)
             assert_same_bits(listed.rows, rows)
             assert_same_bits(listed.values, want[rows])
+
+
+def every_kind(name: str, size: int) -> Array:
+    """Return numbers by their bits: of 16 bits all there are, else any, and those around the ends
+    of each kind (zeros, subnormal, normal, infinite, NaN, quiet and signalling)."""
+    dtype = FLOATS[name]
+    bits = np.dtype(f"u{dtype.itemsize}")
+    if dtype.itemsize == 2:
+        return np.resize(np.arange(1 << 16, dtype=bits), size).view(dtype)
+    finfo = np.finfo(dtype)
+    kinds = np.array([0, finfo.smallest_subnormal, finfo.tiny, 1, finfo.max, np.inf, np.nan], dtype)
+    ends = (kinds.view(bits)[:, None] + np.array([-1, 0, 1]).astype(bits)).ravel()
+    ends = np.concatenate([ends, ends ^ bits.type(1 << (8 * dtype.itemsize - 1))])
+    some = np.random.default_rng(0).integers(0, 1 << 8 * dtype.itemsize, size, bits, endpoint=False)
+    some[: ends.size] = ends
+    return some.view(dtype)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_a_row_that_is_looked_up_once_keeps_its_bits(name: str) -> None:
+    """But for NaN, of which there is one, and -0.0: whatever the numbers, in every step."""
+    for width in around([LINE // FLOATS[name].itemsize, LINE], lowest=1):
+        rows = -(-(1 << 16) // width)
+        grad = every_kind(name, rows * width).reshape(rows, width)
+        want = grad.copy()
+        want[want != want] = np.nan
+        want[want == 0] = 0.0
+        ids = np.random.default_rng(width).permutation(rows)
+        for operand in (grad[ids], misaligned(grad[ids])):
+            assert_same_bits(embedding_dense_backward(operand, ids, rows), want)
+            assert_same_bits(embedding_row_gradient(operand, ids, rows).values, want)
 
 
 @pytest.mark.parametrize("width", WIDTHS[:4])

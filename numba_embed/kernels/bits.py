@@ -27,6 +27,11 @@ SIXTEEN_BITS = {types.uint16: (10, 15), types.int16: (7, 127)}
 
 DOUBLE_BIAS, DOUBLE_MANTISSA = 1023, 52
 
+MANTISSA = {types.float32: 23, types.float64: DOUBLE_MANTISSA} | {
+    element: mantissa for element, (mantissa, _) in SIXTEEN_BITS.items()
+}
+"""Mantissa bits of every format."""
+
 
 def _has_f16c() -> bool:
     """Whether the target converts half precision in hardware (else LLVM calls a library)."""
@@ -103,6 +108,25 @@ def narrow(builder: Any, element: Any, value: Any, lanes: int) -> Any:
     if element == types.float32:
         value = builder.fptrunc(value, lanes_of(FLOAT, lanes))
     return builder.select(nan, constant(ELEMENT[element], float("nan"), lanes), value)
+
+
+def sum_of_one(builder: Any, element: Any, bits: Any, lanes: int) -> Any:
+    """Emit ``narrow(+0.0 + widen(elements))`` on the elements' bits, as integers.
+
+    That is each as it is, but that -0.0 becomes +0.0 and every NaN the canonical one.
+    """
+
+    def number(bits: int) -> Any:
+        return constant(ir.IntType(element.bitwidth), bits, lanes)
+
+    half = 1 << (element.bitwidth - 1)
+    mantissa = MANTISSA[element]
+    infinity = half - (1 << mantissa)
+    magnitude = builder.and_(bits, number(half - 1))
+    nan = builder.icmp_signed(">", magnitude, number(infinity))
+    zero = builder.icmp_unsigned("==", magnitude, number(0))
+    quiet = number(infinity | (1 << (mantissa - 1)))
+    return builder.select(nan, quiet, builder.select(zero, magnitude, bits))
 
 
 def _narrow_to_odd(builder: Any, value: Any, lanes: int) -> Any:

@@ -73,6 +73,16 @@ def itemsize(typingctx: Any, like: Any) -> Any:
 
 
 @intrinsic
+def same_format(typingctx: Any, like: Any, other: Any) -> Any:
+    """Return whether elements of two types have the same format, a constant of the kernel."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.get_constant(types.boolean, like == other)
+
+    return types.boolean(like, other), codegen
+
+
+@intrinsic
 def stream_line(typingctx: Any, destination: Any, source: Any) -> Any:
     """Copy a line past the caches, between addresses; ``destination`` is aligned to it.
 

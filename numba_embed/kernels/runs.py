@@ -12,9 +12,17 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from numba_embed.kernels.bits import DOUBLE, ELEMENT, I64, constant, lanes_of, narrow
+from numba_embed.kernels.bits import (
+    DOUBLE,
+    ELEMENT,
+    I64,
+    constant,
+    lanes_of,
+    narrow,
+    sum_of_one,
+)
 from numba_embed.kernels.layout import LINE
-from numba_embed.kernels.rows import LANES, ask, call_loop, load, splat, store
+from numba_embed.kernels.rows import LANES, ask, call_loop, load, pointer, splat, store
 from numba_embed.runtime import intrinsic
 
 RUN_LANES = 32
@@ -88,6 +96,43 @@ add_two = _adds_entries("add_two", 2, False)
 """``total[:columns]`` = the row of an entry from +0.0 on; += that row; += the rows of two entries.
 
 Two in one loop load and store the total once, and read in two places at once."""
+
+
+@intrinsic
+def copy_entry(
+    typingctx: Any, like: Any, target: Any, entry: Any, mask: Any, base: Any, stride: Any,
+    step: Any, columns: Any,
+) -> Any:  # fmt: skip
+    """``target[:columns]`` = the row of one entry, in the same format: `sum_run` of a single one.
+
+    What rounding would give is the element itself, or nearly: no number is widened and narrowed,
+    which takes longer than all else that is done for a row.
+    """
+    integer = ir.IntType(like.bitwidth)
+
+    def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
+        target, source, *laters, _ = args
+        for later in laters if lanes > 1 else ():
+            ask(builder, like, later, column)
+        bits = builder.load(pointer(builder, source, column, integer, lanes), align=1)
+        value = sum_of_one(builder, like, bits, lanes)
+        builder.store(value, pointer(builder, target, column, integer, lanes), align=1)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, target, entry, mask, base, stride, step, columns = args
+        rows = []
+        for _ in range(1 + ASKS):
+            rows.append(_entry_row(builder, entry, mask, base, stride))
+            entry = builder.add(entry, step)
+        last = builder.sub(columns, ir.Constant(I64, 1))
+        for later in rows[1:]:  # a row that is not aligned reaches into one line more
+            ask(builder, like, later, last)
+        steps = tuple(dict.fromkeys((LINE * 8 // like.bitwidth, LANES, 1)))
+        args = [target, *rows, columns]
+        return call_loop(context, builder, f"copy_entry.{like}", args, emit, steps)
+
+    i64 = types.int64
+    return types.void(like, i64, i64, types.uint64, i64, i64, i64, i64), codegen
 
 
 @intrinsic

@@ -12,9 +12,9 @@ import numpy as np
 
 from numba_embed.kernels import elements, memory
 from numba_embed.kernels import layout as at
-from numba_embed.kernels.memory import lower_bound
+from numba_embed.kernels.memory import lower_bound, same_format
 from numba_embed.kernels.rows import add_row
-from numba_embed.kernels.runs import ASKS, add_entry, add_two, set_entry, sum_run
+from numba_embed.kernels.runs import ASKS, add_entry, add_two, copy_entry, set_entry, sum_run
 from numba_embed.runtime import jit, jit_inline
 
 SHORT = 8
@@ -97,9 +97,11 @@ def store_run(
         step = 0
     mask = (np.uint64(1) << np.uint64(plan.position_bits)) - np.uint64(1)
     base, stride = call.grad + column * call.grad_column, call.grad_strides[0]
-    sum_run(
-        like, out_like, target, entries + first * 8, count, mask, base, stride, step * 8, columns
-    )
+    address, step = entries + first * 8, step * 8
+    if count == 1 and same_format(like, out_like):
+        copy_entry(like, target, address, mask, base, stride, step, columns)
+    else:
+        sum_run(like, out_like, target, address, count, mask, base, stride, step, columns)
 
 
 @jit_inline
