@@ -49,12 +49,14 @@ def counts_to_places(call: Any, plan: Any) -> int:
     """Turn the histogram into each thread's first place for each digit. Returns the sum of all."""
     running = 0
     histogram = digit_counts(call, plan, 0)
-    digits = 1 << plan.digit_bits
+    digits, end = 1 << plan.digit_bits, plan.threads << plan.digit_bits
     for digit in range(digits):
-        for place in range(digit, plan.threads << plan.digit_bits, digits):
+        place = digit  # not a range, whose length takes a division to know
+        while place < end:
             count = histogram[place]
             histogram[place] = running
             running += count
+            place += digits
     return running
 
 
