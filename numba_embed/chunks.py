@@ -12,9 +12,9 @@ import numpy.typing as npt
 from numba_embed import validation as check
 from numba_embed.backward import embedding_dense_backward
 from numba_embed.errors import EmbedError, EmbedTypeError, EmbedValueError
-from numba_embed.plan import THREAD_BYTES
 from numba_embed.runtime import threads_for
 from numba_embed.scalars import shown
+from numba_embed.sizing import THREAD_BYTES
 from numba_embed.streamed import RowStream, write_sums
 
 Array = npt.NDArray[Any]

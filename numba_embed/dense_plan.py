@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from numba_embed import validation as check
 from numba_embed.errors import EmbedError, EmbedTypeError, EmbedValueError
-from numba_embed.plan import BackwardPlan, default_core_num, worthwhile_threads
+from numba_embed.plan import BackwardPlan
 from numba_embed.pool import current as current_pool
 from numba_embed.runtime import available_threads, pool_size
+from numba_embed.sizing import default_core_num, worthwhile_threads
 from numba_embed.workspace import RunReport, Workspace
 
 Array = npt.NDArray[Any]

@@ -1,4 +1,4 @@
-"""Phase two: run a plan on checked arrays, in a workspace. The only caller of the kernels."""
+"""Phase two: run a plan on checked arrays, in a workspace."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from numba_embed import validation as check
 from numba_embed.errors import EmbedValueError
-from numba_embed.plan import worthwhile_threads
 from numba_embed.runtime import available_threads, pool_size
 from numba_embed.scalars import integer, shown
+from numba_embed.sizing import worthwhile_threads
 from numba_embed.streamed import RowStream, Streamed
 
 Array = npt.NDArray[Any]

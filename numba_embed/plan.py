@@ -22,15 +22,13 @@ from numba_embed.kernels import layout as at
 from numba_embed.machine import cache_sizes
 from numba_embed.order import WIDE, SumOrder, sum_order
 from numba_embed.partition import CorePartition, partition_rows
+from numba_embed.sizing import ask_step
 
 ALIGNMENT = 64
 """Bytes of a cache line: buffers start on one, so that threads never write to a shared line."""
 
 MAX_ROWS = 1 << 62
 """Most rows of a table that is looked up: int64 holds them with a bit to spare."""
-
-MIN_CORE_ROWS, MAX_CORE_ROWS = 256, 1 << 16
-"""Bounds of a default core's rows, whatever the caches."""
 
 PIECES_PER_THREAD = 8
 """Row ranges per thread: enough to even out what a cost estimate misses."""
@@ -43,12 +41,6 @@ PAGE = 4096
 FEW = 2
 """A fresh result has small pages where at most one in FEW of them can be touched. Measured, zeroing
 a huge page of 2 MiB costs as much as the faults of 130 small ones, of 512; and look-ups repeat."""
-
-ASK_BYTES, MAX_ASK_STEP = 4096, 16
-"""Bytes of gradient rows between two requests for one row, and most rows between them."""
-
-THREAD_BYTES = 1 << 18
-"""By default a thread is used for each so many bytes to be moved; less does not repay a launch."""
 
 WORD = 8
 
@@ -305,23 +297,3 @@ def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:
     record.private_stride = -(-at.PRIVATE // ALIGNMENT) * ALIGNMENT
     record.private = layout.take(threads * record.private_stride)
     return np.array([tuple(vars(record).values())], at.PLAN), layout.size + ALIGNMENT
-
-
-def ask_step(row_bytes: int) -> int:
-    """Return how many rows of so many bytes, >= 1, lie between two requests for one row."""
-    return max(1, min(MAX_ASK_STEP, ASK_BYTES // row_bytes))
-
-
-def default_core_num(num_weights: int) -> int:
-    """Return the number of cores whose uint32 frequency buffers would stay in a first-level cache.
-
-    A power of two rows each: 4096 with a cache of 32 KiB.
-    """
-    fitting = max(MIN_CORE_ROWS, min(MAX_CORE_ROWS, cache_sizes().resident // 4))
-    return max(1, -(-num_weights // (1 << (fitting.bit_length() - 1))))
-
-
-def worthwhile_threads(n: int, v: int, d: int, grad: Format, out: Format, available: int) -> int:
-    """Return how many of the available threads repay their launch, from the bytes to be moved."""
-    nbytes = n * d * grad.itemsize + v * d * out.itemsize + 3 * WORD * n
-    return max(1, min(available, nbytes // THREAD_BYTES))

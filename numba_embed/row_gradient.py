@@ -14,9 +14,9 @@ from numba_embed import validation as check
 from numba_embed.errors import EmbedTypeError, EmbedValueError
 from numba_embed.execute_rows import put_rows
 from numba_embed.formats import Format
-from numba_embed.plan import THREAD_BYTES
 from numba_embed.runtime import threads_for
 from numba_embed.scalars import shown
+from numba_embed.sizing import THREAD_BYTES
 
 Array = npt.NDArray[Any]
 

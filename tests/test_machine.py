@@ -12,7 +12,7 @@ from inputs import refused
 from numba_embed import machine
 from numba_embed.digits import most_bits
 from numba_embed.machine import USUAL, CacheSizes, cache_sizes
-from numba_embed.plan import default_core_num
+from numba_embed.sizing import default_core_num
 
 
 @pytest.fixture(autouse=True)

@@ -75,7 +75,7 @@ def add_position(
     elif fresh:
         set_row(like, total, source, columns)
     else:
-        add_row(like, total, source, source, columns)
+        add_row(like, total, source, columns)
 
 
 @jit
@@ -99,7 +99,7 @@ def add_old(
     if not contiguous_rows(like, call):
         copy_columns(like, buffer, itemsize(like), source, call.out_column, call.out_swap, columns)
         source = buffer
-    add_row(like, total, source, source, columns)
+    add_row(like, total, source, columns)
 
 
 @jit

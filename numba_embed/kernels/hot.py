@@ -91,4 +91,4 @@ def add_hot_blocks(which: int, call: Any, plan: Any, column: int, columns: int, 
     memory.clear_bytes(total, columns * 8)
     for block in range(which * plan.blocks, (which + 1) * plan.blocks):
         part = call.workspace + plan.hot_sums + (block * plan.columns + column) * 8
-        add_row(np.float64(0), total, part, part, columns)
+        add_row(np.float64(0), total, part, columns)

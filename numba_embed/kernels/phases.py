@@ -115,7 +115,8 @@ class Phase(NamedTuple):
     likes
         Which of the kernel's number formats it takes, in order: "index", "row", "grad", "out".
     before
-        Device function ``(call_address) -> STOP | RUN | SKIP``, run on one thread beforehand.
+        Device function ``(call_address) -> STOP, RUN, or a multiple of SKIP``, run on one thread
+        beforehand.
     """
 
     work: Any

@@ -123,8 +123,30 @@ def set_row(typingctx: Any, like: Any, total: Any, source: Any, columns: Any) ->
     return types.void(like, types.int64, types.int64, types.int64), codegen
 
 
+def _add(builder: Any, like: Any, total: Any, source: Any, column: Any, lanes: int) -> None:
+    """Emit one step of ``total += source``."""
+    value = load(builder, like, source, column, lanes)
+    old = load(builder, types.float64, total, column, lanes)
+    store(builder, builder.fadd(old, value), total, column, DOUBLE, lanes)
+
+
 @intrinsic
-def add_row(typingctx: Any, like: Any, total: Any, source: Any, later: Any, columns: Any) -> Any:
+def add_row(typingctx: Any, like: Any, total: Any, source: Any, columns: Any) -> Any:
+    """``total[:columns] += source[:columns]``."""
+
+    def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
+        _add(builder, like, args[0], args[1], column, lanes)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return call_loop(context, builder, f"add_row.{like}", args[1:], emit)
+
+    return types.void(like, types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def add_row_ahead(
+    typingctx: Any, like: Any, total: Any, source: Any, later: Any, columns: Any
+) -> Any:
     """``total[:columns] += source[:columns]``; asks for the columns of the row at ``later``.
 
     They are asked for on the way, line by line: that keeps few requests waiting at a time, and
@@ -133,12 +155,10 @@ def add_row(typingctx: Any, like: Any, total: Any, source: Any, later: Any, colu
 
     def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
         ask(builder, like, args[2], column)
-        value = load(builder, like, args[1], column, lanes)
-        old = load(builder, types.float64, args[0], column, lanes)
-        store(builder, builder.fadd(old, value), args[0], column, DOUBLE, lanes)
+        _add(builder, like, args[0], args[1], column, lanes)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return call_loop(context, builder, f"add_row.{like}", args[1:], emit)
+        return call_loop(context, builder, f"add_row_ahead.{like}", args[1:], emit)
 
     return types.void(like, types.int64, types.int64, types.int64, types.int64), codegen
 

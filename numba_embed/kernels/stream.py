@@ -16,7 +16,7 @@ from numba_embed.kernels import layout as at
 from numba_embed.kernels.count import NONE_BAD, NOT_AN_INTEGER, as_row
 from numba_embed.kernels.memory import pointer_at, words
 from numba_embed.kernels.phases import Kernel, Phase
-from numba_embed.kernels.rows import add_row, divide_row, set_row
+from numba_embed.kernels.rows import add_row, add_row_ahead, divide_row, set_row
 from numba_embed.runtime import cached, jit_inline
 
 STREAM = np.dtype(
@@ -110,7 +110,7 @@ def add_piece(thread: int, call_address: int, like: Any) -> None:
             position = first_position + place
             if plain:
                 source = base + position * stride
-                add_row(like, total, source, source + stride, right - left)
+                add_row_ahead(like, total, source, source + stride, right - left)
             else:
                 for column in range(left, right, at.TILE):
                     width = min(at.TILE, right - column)
@@ -130,7 +130,7 @@ def fold_chunk(thread: int, call_address: int) -> None:
         if counts[row] >= stream.cut and counts[row] > 0:
             part = stream.parts + row * row_bytes
             total = stream.totals + row * row_bytes
-            add_row(np.float64(0), total, part, part, stream.columns)
+            add_row(np.float64(0), total, part, stream.columns)
             memory.clear_bytes(part, row_bytes)
 
 

@@ -127,5 +127,5 @@ def sum_blocks(
     while first < end:
         limit = block_end(call, plan, first, end)
         sum_entries(like, call, plan, first, limit, column, columns, part, buffer)
-        add_row(np.float64(0), total, part, part, columns)
+        add_row(np.float64(0), total, part, columns)
         first = limit

@@ -17,7 +17,7 @@ from numba_embed.kernels.asking import ask_soon
 from numba_embed.kernels.count import NONE_BAD, NOT_AN_INTEGER, as_row, stop_if_bad
 from numba_embed.kernels.memory import pointer_at, take_ticket
 from numba_embed.kernels.phases import Kernel, Phase
-from numba_embed.kernels.rows import add_row, divide_row, load_number
+from numba_embed.kernels.rows import add_row, add_row_ahead, divide_row, load_number
 from numba_embed.kernels.runs import ASKS
 from numba_embed.runtime import jit_inline
 
@@ -90,7 +90,7 @@ def fill_table(
                 soon = as_row(indices[min(position + SOON, end - 1)], num_weights)
                 ask_soon(table + soon * columns * 8, ask)  # harmless where that one is bad
                 source = base + position * stride
-                add_row(like, total, source, source + ahead, columns)
+                add_row_ahead(like, total, source, source + ahead, columns)
             else:
                 for column in range(0, columns, at.TILE):
                     elements.add_position(
@@ -162,7 +162,7 @@ def add_tables(row: int, column: int, size: int, call: Any, plan: Any, total: in
     memory.clear_bytes(total, size * 8)
     for block in range(plan.blocks):
         table = part + block * table_bytes
-        add_row(np.float64(0), total, table, table, size)
+        add_row(np.float64(0), total, table, size)
 
 
 @jit_inline

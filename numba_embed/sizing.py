@@ -1,0 +1,38 @@
+"""How much of the machine a call is given, from its sizes: threads, default cores, requests ahead.
+
+None of it moves a bit of a result.
+"""
+
+from __future__ import annotations
+
+from numba_embed.formats import Format
+from numba_embed.machine import cache_sizes
+
+MIN_CORE_ROWS, MAX_CORE_ROWS = 256, 1 << 16
+"""Bounds of a default core's rows, whatever the caches."""
+
+ASK_BYTES, MAX_ASK_STEP = 4096, 16
+"""Bytes of gradient rows between two requests for one row, and most rows between them."""
+
+THREAD_BYTES = 1 << 18
+"""By default a thread is used for each so many bytes to be moved; less does not repay a launch."""
+
+
+def ask_step(row_bytes: int) -> int:
+    """Return how many rows of so many bytes, >= 1, lie between two requests for one row."""
+    return max(1, min(MAX_ASK_STEP, ASK_BYTES // row_bytes))
+
+
+def default_core_num(num_weights: int) -> int:
+    """Return the number of cores whose uint32 frequency buffers would stay in a first-level cache.
+
+    A power of two rows each: 4096 with a cache of 32 KiB.
+    """
+    fitting = max(MIN_CORE_ROWS, min(MAX_CORE_ROWS, cache_sizes().resident // 4))
+    return max(1, -(-num_weights // (1 << (fitting.bit_length() - 1))))
+
+
+def worthwhile_threads(n: int, v: int, d: int, grad: Format, out: Format, available: int) -> int:
+    """Return how many of the available threads repay their launch, from the bytes to be moved."""
+    nbytes = n * d * grad.itemsize + v * d * out.itemsize + 3 * 8 * n
+    return max(1, min(available, nbytes // THREAD_BYTES))
