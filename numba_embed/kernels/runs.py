@@ -105,8 +105,9 @@ def copy_entry(
 ) -> Any:  # fmt: skip
     """``target[:columns]`` = the row of one entry, in the same format: `sum_run` of a single one.
 
-    What rounding would give is the element itself, or nearly: no number is widened and narrowed,
-    which takes longer than all else that is done for a row.
+    What rounding would give is the element itself, or nearly, so that no number is widened and
+    narrowed: that was a quarter of the time of 64 columns of float32 in the cache, and nearly half
+    of the workload *rec bfloat16*'s on one thread.
     """
     integer = ir.IntType(like.bitwidth)
 
