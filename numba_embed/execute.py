@@ -9,18 +9,19 @@ import numpy.typing as npt
 
 from numba_embed.address import OBJECT_OFFSET, address_of
 from numba_embed.formats import Format
-from numba_embed.fresh import fresh_output
 from numba_embed.kernels.count import NONE_BAD, count, count_per_core
 from numba_embed.kernels.gather import gather, gather_hot
 from numba_embed.kernels.layout import CALL, call_word
 from numba_embed.kernels.phases import Kernel, Program
 from numba_embed.kernels.tables import tables
 from numba_embed.plan import ALIGNMENT, BackwardPlan
+from numba_embed.sizing import fresh_pieces
 from numba_embed.validation import bad_index
 from numba_embed.workspace import RunReport
 
 WORKSPACE, GRAD, OUT = map(call_word, ("workspace", "grad", "out"))
 ACCUMULATE, ZEROED, STREAMING = map(call_word, ("accumulate", "zeroed", "streaming"))
+PIECES = call_word("pieces")
 COUNTING, BAD, MORE = map(call_word, ("counting", "bad", "more"))
 MAP, WEIGHTS, PLAIN = map(call_word, ("position_map", "position_weights", "plain"))
 
@@ -62,7 +63,7 @@ def execute(
     scratch: npt.NDArray[np.uint8] | None,
     report: RunReport | None = None,
     *,
-    zeroed: bool = False,
+    dtype: npt.DTypeLike | None = None,
     position_map: npt.NDArray[np.int64] | None = None,
     position_weights: npt.NDArray[np.float64] | None = None,
 ) -> Array:
@@ -71,9 +72,9 @@ def execute(
     All other checks have passed. ``scratch`` has ``plan.workspace_nbytes`` bytes at any address, or
     is None: then it is allocated, and kept for the plan's next run where it is small. Returns
     ``out``, or a fresh array. Nothing is written to ``out`` before the last index has been checked.
-    ``zeroed`` says that ``out`` is zero already. With a map, position i takes row
-    ``position_map[i]`` of grad, which then has any number of rows; with weights the row is
-    multiplied by ``position_weights[i]``. Both are contiguous, of shape (N,).
+    ``dtype`` of a fresh array is the output format's, or one of its size. With a map, position i
+    takes row ``position_map[i]`` of grad, which then has any number of rows; with weights the row
+    is multiplied by ``position_weights[i]``. Both are contiguous, of shape (N,).
 
     Raises
     ------
@@ -83,13 +84,17 @@ def execute(
     spare = take_spare(plan) if scratch is None else Spare.of(plan, scratch)
     call, address, memory = spare
     index_like, source = _index_operand(plan, indices, memory)
+    zeroed = False
     if out is None:
-        out, zeroed = fresh_output(plan)
+        zeroed = plan.fresh_zeroed
+        make = np.zeros if zeroed else np.empty
+        out = make(plan.out_shape, plan.out_dtype if dtype is None else dtype)
     _describe(plan, call, grad, out)
     if zeroed or accumulate or plan.scale_grad_by_freq or report is not None:
         call[ZEROED], call[ACCUMULATE], call[COUNTING] = zeroed, accumulate, True
     if zeroed:
         call[STREAMING] = 0  # the system has just zeroed the pages: their lines lie in the caches
+        call[PIECES] = fresh_pieces(plan.threads, address_of(out), plan.out_nbytes)
     if position_map is not None:
         call[MAP], call[PLAIN] = address_of(position_map), 0
     if position_weights is not None:

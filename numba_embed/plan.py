@@ -22,7 +22,7 @@ from numba_embed.kernels import layout as at
 from numba_embed.machine import cache_sizes
 from numba_embed.order import WIDE, SumOrder, sum_order
 from numba_embed.partition import CorePartition, partition_rows
-from numba_embed.sizing import ask_step
+from numba_embed.sizing import ask_step, num_pieces
 
 ALIGNMENT = 64
 """Bytes of a cache line: buffers start on one, so that threads never write to a shared line."""
@@ -30,17 +30,9 @@ ALIGNMENT = 64
 MAX_ROWS = 1 << 62
 """Most rows of a table that is looked up: int64 holds them with a bit to spare."""
 
-PIECES_PER_THREAD = 8
-"""Row ranges per thread: enough to even out what a cost estimate misses."""
-
 ZEROED_BYTES = 32 << 20
 """Fresh outputs from this size on come from the system, zeroed, page by page when first touched:
 rows that no index names are left alone. Smaller ones are recycled memory, to be written anyway."""
-
-PAGE = 4096
-FEW = 2
-"""A fresh result has small pages where at most one in FEW of them can be touched. Measured, zeroing
-a huge page of 2 MiB costs as much as the faults of 130 small ones, of 512; and look-ups repeat."""
 
 WORD = 8
 
@@ -168,12 +160,6 @@ class BackwardPlan:
         return self.out_nbytes >= cache_sizes().outgrown
 
     @cached_property
-    def few_pages(self) -> bool:
-        """Whether the rows that can be looked up lie in few small pages of a fresh result."""
-        pages_per_row = 1 + self.embedding_dim * self.out_format.itemsize / PAGE
-        return self.num_positions * pages_per_row * FEW < self.out_nbytes / PAGE
-
-    @cached_property
     def spares(self) -> list[Any]:
         """Call records and scratch memory of earlier small runs; see `numba_embed.execute`."""
         return []
@@ -193,6 +179,7 @@ class BackwardPlan:
         """The call record of a run on C-contiguous native arrays, but for their addresses."""
         record = np.zeros(1, at.CALL)
         record["plan"] = self._laid_out[0].ctypes.data
+        record["pieces"] = self.pieces
         record["out_row"] = self.embedding_dim * self.out_format.itemsize
         record["out_column"] = self.out_format.itemsize
         record["object_offset"] = OBJECT_OFFSET
@@ -214,8 +201,7 @@ class BackwardPlan:
     @cached_property
     def pieces(self) -> int:
         """How many ranges of rows the sums are cut into."""
-        most = PIECES_PER_THREAD * self.threads
-        return 1 if self.threads == 1 else min(most, max(1, self.num_weights))
+        return num_pieces(self.threads, self.num_weights)
 
     @property
     def row_like(self) -> np.uint32 | np.uint64:
@@ -271,7 +257,6 @@ def _lay_out(plan: BackwardPlan) -> tuple[npt.NDArray[np.void], int]:
     record.threads = threads
     record.cut, record.blocks, record.block_length = order
     record.position_bits = plan.position_bits
-    record.pieces = plan.pieces
     record.column_slices = 1
     row_bytes = max(1, min(d, at.TILE) * plan.grad_format.itemsize)
     record.ask_step = ask_step(row_bytes)

@@ -6,6 +6,7 @@ None of it moves a bit of a result.
 from __future__ import annotations
 
 from numba_embed.formats import Format
+from numba_embed.kernels.layout import HUGE_PAGE
 from numba_embed.machine import cache_sizes
 
 MIN_CORE_ROWS, MAX_CORE_ROWS = 256, 1 << 16
@@ -14,6 +15,9 @@ MIN_CORE_ROWS, MAX_CORE_ROWS = 256, 1 << 16
 ASK_BYTES, MAX_ASK_STEP = 4096, 16
 """Bytes of gradient rows between two requests for one row, and most rows between them."""
 
+PIECES_PER_THREAD = 8
+"""Row ranges per thread: enough to even out what a cost estimate misses."""
+
 THREAD_BYTES = 1 << 18
 """By default a thread is used for each so many bytes to be moved; less does not repay a launch."""
 
@@ -21,6 +25,21 @@ THREAD_BYTES = 1 << 18
 def ask_step(row_bytes: int) -> int:
     """Return how many rows of so many bytes, >= 1, lie between two requests for one row."""
     return max(1, min(MAX_ASK_STEP, ASK_BYTES // row_bytes))
+
+
+def num_pieces(threads: int, things: int) -> int:
+    """Return how many ranges of rows or entries so many threads, which take them, are offered."""
+    return 1 if threads == 1 else max(1, min(PIECES_PER_THREAD * threads, things))
+
+
+def fresh_pieces(threads: int, address: int, nbytes: int) -> int:
+    """Return how many ranges the rows of so many bytes, > 0, fresh from the system are cut into.
+
+    One for each huge page. A virtual machine may have to wait for its host a hundred times as long
+    for one page as for the next; a thread that waits holds up one range, and others do the rest.
+    """
+    last = address + nbytes - 1
+    return 1 if threads == 1 else last // HUGE_PAGE - address // HUGE_PAGE + 1
 
 
 def default_core_num(num_weights: int) -> int:

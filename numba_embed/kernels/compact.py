@@ -38,9 +38,9 @@ def count_heads(thread: int, call_address: int) -> None:
     order = memory.entries(call.workspace + plan.entries)
     heads = memory.words(call.more + HEADS * 8)
     bits = np.uint64(plan.position_bits)
-    first_piece, end_piece = memory.chunk(thread, plan.threads, plan.pieces)
+    first_piece, end_piece = memory.chunk(thread, plan.threads, call.pieces)
     for piece in range(first_piece, end_piece):
-        first, end = memory.chunk(piece, plan.pieces, size)
+        first, end = memory.chunk(piece, call.pieces, size)
         found = np.int64(0)
         if first == 0 and end > 0:
             found, first = np.int64(1), np.int64(1)
@@ -54,10 +54,9 @@ def count_heads(thread: int, call_address: int) -> None:
 def prefix_heads(call_address: int) -> int:
     """Turn the pieces' counts into the number of rows before each piece."""
     call = memory.call_at(call_address)
-    pieces = memory.plan_at(call.plan).pieces
     heads = memory.words(call.more + HEADS * 8)
     running = np.int64(0)
-    for piece in range(pieces):
+    for piece in range(call.pieces):
         found = heads[piece]
         heads[piece] = running
         running += found
@@ -83,7 +82,7 @@ def sum_begun(
     streaming = call.streaming != 0 and right - left == plan.columns
     buffer, staged = base + at.STAGED, np.int64(0)
     bound = call.out + number * call.out_row  # where the buffer's first byte belongs
-    place, end = memory.chunk(piece, plan.pieces, size)
+    place, end = memory.chunk(piece, call.pieces, size)
     if 0 < place < end:  # the rest of a row that began before
         key = (order[place - 1] & ~mask) + np.uint64(plan.num_positions)
         place = lower_bound(order_address, place, end, key)
@@ -128,7 +127,7 @@ def sum_begun_rows(thread: int, call_address: int, grad_like: Any, out_like: Any
     slices = plan.column_slices
     base = call.workspace + plan.private + thread * plan.private_stride
     item = take_ticket(call.workspace + plan.tickets)
-    while item < plan.pieces * slices:
+    while item < call.pieces * slices:
         left, right = memory.chunk(item % slices, slices, plan.columns)
         sum_begun(grad_like, out_like, call, plan, item // slices, left, right, base)
         item = take_ticket(call.workspace + plan.tickets)

@@ -23,20 +23,25 @@ from numba_embed.runtime import jit, jit_inline
 
 @jit
 def cut_rows(piece: int, call: Any, plan: Any) -> tuple[int, int]:
-    """Return the first row of a piece, and its first entry: pieces of equal cost.
+    """Return the first row of a piece, and its first entry.
 
-    The cost of rows ``[0, r)`` is their entries and, where untouched rows are written, the rows
-    themselves; it grows with r, so a bisection finds each cut.
+    Where memory comes fresh from the system, a piece is the rows that begin in one huge page: see
+    `numba_embed.sizing.fresh_pieces`. Elsewhere pieces have equal cost. The cost of rows ``[0, r)``
+    is their entries and, where untouched rows are written, the rows themselves; it grows with r, so
+    a bisection finds each cut.
     """
     size, order_address = call.taking_part, call.workspace + plan.entries
     num_weights, bits = plan.num_weights, np.uint64(plan.position_bits)
     if piece == 0:
         return np.int64(0), np.int64(0)
-    if piece == plan.pieces:
+    if piece == call.pieces:
         return num_weights, size
-    writes = 1 if call.accumulate == 0 and call.zeroed == 0 else 0
-    target = piece * (size + writes * num_weights) // plan.pieces
+    writes = 1 if call.accumulate == 0 else 0
+    target = piece * (size + writes * num_weights) // call.pieces
     low, high = np.int64(0), num_weights
+    if call.zeroed != 0:
+        page = (call.out // at.HUGE_PAGE + piece) * at.HUGE_PAGE
+        low = high = min(num_weights, -((call.out - page) // call.out_row))
     while low < high:
         middle = (low + high) >> 1
         before = lower_bound(order_address, np.int64(0), size, np.uint64(middle) << bits)
@@ -161,7 +166,7 @@ def sum_pieces(thread: int, call_address: int, grad_like: Any, out_like: Any) ->
     slices = plan.column_slices
     base = call.workspace + plan.private + thread * plan.private_stride
     item = take_ticket(call.workspace + plan.tickets)
-    while item < plan.pieces * slices:
+    while item < call.pieces * slices:
         piece = item // slices
         row, first = cut_rows(piece, call, plan)
         end_row, end = cut_rows(piece + 1, call, plan)

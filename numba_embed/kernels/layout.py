@@ -33,7 +33,6 @@ PLAN = np.dtype(
         "digits",
         "position_bits",  # an entry of the order is row << position_bits | position
         "ask_step",  # entries between two requests for one gradient row
-        "pieces",  # row ranges that the sum over rows is cut into
         "column_slices",  # column ranges, so that threads share wide rows
         "max_hot",  # 0: cut rows are summed within the thread that owns them
         # Offsets into the workspace, in bytes from its aligned start.
@@ -55,6 +54,9 @@ PLAN = np.dtype(
 
 LINE = 64
 """Bytes of a cache line, the unit of prefetching and of streaming stores."""
+
+HUGE_PAGE = 1 << 21
+"""Bytes of memory that the system makes at once where it is asked for much."""
 
 MOST_DIGITS = 6
 """Most digits of a row's number: kernels have steps for so many."""
@@ -85,6 +87,7 @@ CALL = np.dtype(
             "zeroed",  # 1: out is known to be zero
             "plain",  # 1: gradient rows are contiguous, at one stride, and have no weights or map
             "streaming",  # 1: out is C-contiguous and larger than the caches
+            "pieces",  # ranges of rows, or of entries, that the sums are cut into
             "counting",  # 1: partial tables count frequencies as well
             "bad",  # the first bad position in stream order, or -1, known after the check
             "digit",  # by which the positions are being put in order

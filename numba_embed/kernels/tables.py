@@ -139,8 +139,8 @@ def reduce_tables(thread: int, call_address: int, out_like: Any) -> None:
         call.accumulate == 0 and call.out_row == columns * itemsize and call.out_column == itemsize
     )
     piece = take_ticket(call.workspace + plan.tickets)
-    while piece < plan.pieces:
-        first_group, end_group = memory.chunk(piece, plan.pieces, groups)
+    while piece < call.pieces:
+        first_group, end_group = memory.chunk(piece, call.pieces, groups)
         for group in range(first_group, end_group):
             row, end_row = group * group_rows, min((group + 1) * group_rows, num_weights)
             for column in range(0, columns, at.TILE):

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from numba_embed.dense_plan import Plan, executor, plan_within, recent_plan
 from numba_embed.errors import EmbedTypeError, EmbedValueError
-from numba_embed.fresh import fresh_output
 from numba_embed.pool import OutputPool
 from numba_embed.runtime import available_threads
 
@@ -117,26 +116,19 @@ def dense_backward(
     if plan.threads > 1:
         threads = torch.get_num_threads()
         plan = plan_within(plan, min(threads, available_threads()) if threads > 1 else 1)
-    out, zeroed = _output(plan, pool)
-    nbytes = plan.workspace_nbytes
-    scratch = None if pool is None else pool.take(nbytes)
-    executor()(
+    # NumPy has no bfloat16; torch's views of integers as bfloat16 are free.
+    dtype = np.int16 if plan.out_format.name == "bfloat16" else plan.out_format.dtype
+    out = None if pool is None else pool.empty(plan.out_shape, dtype)
+    scratch = None if pool is None else pool.take(plan.workspace_nbytes)
+    out = executor()(
         plan,
         as_array(grad),
         as_array(indices),
         out,
         False,
         scratch,
-        zeroed=zeroed,
+        dtype=dtype,
         **(stream._asdict() if stream else {}),
     )
     result = torch.from_numpy(out)
     return result.view(torch.bfloat16) if plan.out_format.name == "bfloat16" else result
-
-
-def _output(plan: Plan, pool: OutputPool | None) -> tuple[Array, bool]:
-    """Return memory for the result, and whether it is known to be zero."""
-    dtype = np.int16 if plan.out_format.name == "bfloat16" else plan.out_format.dtype
-    if pool is not None:
-        return pool.empty(plan.out_shape, dtype), False
-    return fresh_output(plan, dtype)
