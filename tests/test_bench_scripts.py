@@ -6,7 +6,8 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -168,6 +169,31 @@ class TestBounds:
             for threads in (1, 2, 3):
                 total = bounds.touch(words.ctypes.data, order, 128, step, asks, threads)
                 assert total == words[::8].sum()
+
+
+class TestTrainingStep:
+    def test_every_part_of_every_step_is_timed(self) -> None:
+        pytest.importorskip("torch", reason="the step is PyTorch's")
+        module = script("benchmarks/training_step.py")
+        (case,) = select("lm bfloat16")
+        found = module.measure(case.small(), 2)
+        assert list(found) == ["torch", "fresh", "reused"]
+        for times in found.values():
+            assert times["step"] >= max(times["backward"], times["rest"]) > 0
+
+    def test_a_wrong_gradient_is_not_timed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        torch = pytest.importorskip("torch", reason="the step is PyTorch's")
+        module = script("benchmarks/training_step.py")
+
+        @contextmanager
+        def doubled() -> Iterator[None]:
+            with torch.autograd.graph.saved_tensors_hooks(lambda x: (x + 1) % 2, lambda x: x):
+                yield
+
+        monkeypatch.setattr(module, "contenders", lambda: {"torch": nullcontext, "ill": doubled})
+        (case,) = select("rec")
+        with pytest.raises(module.CliError, match="ill on rec"):
+            module.measure(case.small(), 2)
 
 
 class TestDocument:
