@@ -55,6 +55,15 @@ def add_parser(subparsers: Any) -> None:
         help="samples of each contender, of which the median counts (default: %(default)s)",
     )
     parser.add_argument(
+        "--touch",
+        type=integer(0),
+        default=0,
+        metavar="GIB",
+        help="before each round of a case with a large result, touch and free so much memory: on a "
+        "virtual machine that returns free memory to its host, fresh results are else timed with "
+        "their way back (default: 0)",
+    )
+    parser.add_argument(
         "--json",
         type=file_name,
         nargs="?",
@@ -101,12 +110,17 @@ def run(args: argparse.Namespace) -> int:
     if any(case.dtype == "bfloat16" for case in cases):
         import_extra("ml_dtypes", "bench")
 
-    from numba_embed.bench import compare
+    from numba_embed.bench import compare, machine
     from numba_embed.bench.files import write
     from numba_embed.bench.peers import PEERS
     from numba_embed.bench.reference import WrongResultError
     from numba_embed.bench.report import print_table
 
+    touched, memory = args.touch << 30, machine.memory_bytes()
+    if memory is not None and touched > memory // 2:
+        raise CliError(
+            f"--touch must be at most half of the memory, {memory / 2**31:.1f}, got {args.touch}"
+        )
     errors = consoles.Console(stderr=True, highlight=False)
     with progress.Progress(
         progress.TextColumn("{task.description}"),
@@ -131,6 +145,7 @@ def run(args: argparse.Namespace) -> int:
                 cases,
                 [peer for peer in PEERS if peer.name in args.peers],
                 rounds=args.repeat,
+                touched=touched,
                 command=command_line(args),
                 progress=report,
             )
@@ -164,4 +179,7 @@ def command_line(args: argparse.Namespace) -> str:
         words += ["--filter", args.filter]
     if args.peers != list(PEER_NAMES):
         words += ["--peers", ",".join(args.peers) or "none"]
-    return shlex.join([*words, "--repeat", str(args.repeat), "--json", "results.json"])
+    words += ["--repeat", str(args.repeat)]
+    if args.touch:
+        words += ["--touch", str(args.touch)]
+    return shlex.join([*words, "--json", "results.json"])

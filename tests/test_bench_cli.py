@@ -43,6 +43,8 @@ class TestErrors:
             (("--peers", "torch,pandas"), "got 'torch,pandas'"),
             (("--peers", ","), "--peers"),
             (("--repeat", "0"), "at least 1, got '0'"),
+            (("--touch", "-1"), "at least 0, got '-1'"),
+            (("--touch", "1000000"), "--touch must be at most half of the memory"),
             (("--filter", "nothing like it"), "the cases are: lm, rec, w2v"),
             (("--plot", "ratios.txt"), "--plot must end in .png"),
             (("--plot", "missing/ratios.png"), "does not exist"),
@@ -122,6 +124,19 @@ class TestRuns:
         )
         assert picture.read_bytes().startswith(PNG)
         assert sorted(os.listdir(tmp_path)) == ["figures.json", "ratios.png"]
+
+    def test_memory_is_touched_for_large_results(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        given: list[int] = []
+        monkeypatch.setattr(timing, "touch_memory", given.append)
+        names = "tiny,8960 columns"
+        arguments = ("--filter", names, "--peers", "none", "--repeat", "2", "--touch", "1")
+        assert exit_code(*arguments, "--json") == 0
+        assert given == [0, 0, 1 << 30, 1 << 30]  # in each round of each case
+        found = json.loads(capsys.readouterr().out)
+        assert found["touched"] == 1 << 30
+        assert "--repeat 2 --touch 1 --json" in found["command"]
 
     def test_json_alone_goes_to_standard_output(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert exit_code("--filter", "tiny", "--peers", "none", "--repeat", "1", "--json") == 0

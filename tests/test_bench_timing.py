@@ -27,6 +27,12 @@ class TestTiming:
         assert order == list("abc") * 4
         assert [len(one.samples) for one in several] == [4, 4, 4]
 
+    def test_memory_is_touched_before_each_round(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        order: list[int | str] = []
+        monkeypatch.setattr(timing, "touch_memory", order.append)
+        round_robin([Contender(lambda name=name: order.append(name)) for name in "ab"], 2, 7)
+        assert order == [7, "a", "b", 7, "a", "b"]
+
     def test_a_slow_contender_sits_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(timing, "BUDGET_SECONDS", 1e9)
         slow, quick = Contender(lambda: None, spent=1e10), Contender(lambda: None)

@@ -100,6 +100,11 @@ def _machine(figures: Figures) -> str:
         "Samples": f"{figures['rounds']} of each contender; shorter calls many times per sample",
         "Command": f"`{figures['command']}`",
     }
+    if figures.get("touched"):
+        facts["Memory"] = (
+            f"{figures['touched'] >> 30} GiB touched and freed before each round of a case with a "
+            "result of 32 MiB or more"
+        )
     return markdown_pairs(facts)
 
 

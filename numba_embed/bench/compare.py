@@ -18,6 +18,7 @@ from numba_embed.bench.peers import BASE, AbsentError, Peer, UnsupportedError
 from numba_embed.bench.reference import Reference, WrongResultError
 from numba_embed.bench.roofline import Bandwidth, Roofline, traffic
 from numba_embed.bench.timing import Contender, in_steps, round_robin
+from numba_embed.plan import ZEROED_BYTES
 
 SCHEMA = 1
 """Version of the layout of the figures."""
@@ -35,6 +36,7 @@ def run(
     rounds: int,
     command: str,
     roofline_bytes: int | None = None,
+    touched: int = 0,
     progress: Callable[[Case], None] | None = None,
 ) -> Figures:
     """Check and time the cases.
@@ -49,6 +51,9 @@ def run(
         What was typed; is recorded.
     roofline_bytes : int, optional
         Size of the buffer that measures bandwidth.
+    touched : int, default 0
+        Bytes of memory to touch before each round of a case with a large result: see
+        `numba_embed.bench.timing.touch_memory`.
     progress
         Is called before each case.
 
@@ -75,7 +80,7 @@ def run(
     for case in cases:
         if progress is not None:
             progress(case)
-        results.append(run_case(case, peers, modules, roofline, threads, rounds))
+        results.append(run_case(case, peers, modules, roofline, threads, rounds, touched))
         gc.collect()
     add_comparisons(results)
     return {
@@ -84,6 +89,7 @@ def run(
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         **figures,
         "rounds": rounds,
+        "touched": touched,
         "seed": SEED,
         "peers": {peer.name: peer.title for peer in peers},
         "cases": results,
@@ -97,6 +103,7 @@ def run_case(
     roofline: Roofline,
     threads: int,
     rounds: int,
+    touched: int = 0,
 ) -> Figures:
     """Check and time one case; return its figures.
 
@@ -114,7 +121,8 @@ def run_case(
         contender.calibrate()
     bandwidths: dict[int, list[Bandwidth]] = {count: [] for count in sorted({1, threads})}
     _sample_bandwidth(roofline, bandwidths)
-    round_robin(timed, rounds)
+    large = case.V * case.D * case.numpy_dtype.itemsize >= ZEROED_BYTES
+    round_robin(timed, rounds, touched if large else 0)
     _sample_bandwidth(roofline, bandwidths)
 
     moved = traffic(case, operands, reference.rows.size, int(reference.counts.sum()))

@@ -74,3 +74,11 @@ def _caches() -> dict[str, str]:
         if kind != "Instruction":
             caches[f"L{level}"] = size
     return caches
+
+
+def memory_bytes() -> int | None:
+    """Return the bytes of memory of the machine, or None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None

@@ -96,12 +96,25 @@ def in_steps(call: Callable[[], Any], steps: int) -> Callable[[], None]:
     return loop
 
 
-def round_robin(contenders: Sequence[Contender], rounds: int) -> None:
-    """Let the contenders take a sample each in turn, ``rounds`` times."""
+def touch_memory(nbytes: int) -> None:
+    """Have the system make so much memory, and give it back to the system.
+
+    A virtual machine may return memory that is free to its host; who is next to touch it then
+    waits for the host, many times as long as the system itself takes to make a page.
+    """
+    np.ones(nbytes, np.uint8)
+
+
+def round_robin(contenders: Sequence[Contender], rounds: int, touched: int = 0) -> None:
+    """Let the contenders take a sample each in turn, ``rounds`` times.
+
+    Before each round so many bytes are ``touched``: see `touch_memory`.
+    """
     collecting = gc.isenabled()
     gc.disable()
     try:
         for done in range(rounds):
+            touch_memory(touched)
             for contender in contenders:
                 if done >= MIN_SAMPLES and contender.spent > BUDGET_SECONDS:
                     continue
