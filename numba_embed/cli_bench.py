@@ -59,9 +59,9 @@ def add_parser(subparsers: Any) -> None:
         type=integer(0),
         default=0,
         metavar="GIB",
-        help="before each round of a case with a large result, touch and free so much memory: on a "
-        "virtual machine that returns free memory to its host, fresh results are else timed with "
-        "their way back (default: 0)",
+        help="before each round of a case with a large result, touch and free so much memory: "
+        "otherwise, on a virtual machine that returns free memory to its host, the time of a fresh "
+        "result includes waiting for that memory to come back (default: 0)",
     )
     parser.add_argument(
         "--json",
@@ -116,10 +116,10 @@ def run(args: argparse.Namespace) -> int:
     from numba_embed.bench.reference import WrongResultError
     from numba_embed.bench.report import print_table
 
-    touched, memory = args.touch << 30, machine.memory_bytes()
-    if memory is not None and touched > memory // 2:
+    touch_bytes, memory = args.touch << 30, machine.memory_bytes()
+    if touch_bytes > memory // 2:
         raise CliError(
-            f"--touch must be at most half of the memory, {memory / 2**31:.1f}, got {args.touch}"
+            f"--touch must be at most half of the memory, {memory >> 31} GiB, got {args.touch}"
         )
     errors = consoles.Console(stderr=True, highlight=False)
     with progress.Progress(
@@ -145,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
                 cases,
                 [peer for peer in PEERS if peer.name in args.peers],
                 rounds=args.repeat,
-                touched=touched,
+                touch_bytes=touch_bytes,
                 command=command_line(args),
                 progress=report,
             )

@@ -72,9 +72,9 @@ def execute(
     All other checks have passed. ``scratch`` has ``plan.workspace_nbytes`` bytes at any address, or
     is None: then it is allocated, and kept for the plan's next run where it is small. Returns
     ``out``, or a fresh array. Nothing is written to ``out`` before the last index has been checked.
-    ``dtype`` of a fresh array is the output format's, or one of its size. With a map, position i
-    takes row ``position_map[i]`` of grad, which then has any number of rows; with weights the row
-    is multiplied by ``position_weights[i]``. Both are contiguous, of shape (N,).
+    ``dtype`` is that of a fresh array: the output format's, or another of its size. With a map,
+    position i takes row ``position_map[i]`` of grad, which then has any number of rows; with
+    weights the row is multiplied by ``position_weights[i]``. Both are contiguous, of shape (N,).
 
     Raises
     ------
@@ -84,9 +84,8 @@ def execute(
     spare = take_spare(plan) if scratch is None else Spare.of(plan, scratch)
     call, address, memory = spare
     index_like, source = _index_operand(plan, indices, memory)
-    zeroed = False
+    zeroed = out is None and plan.fresh_zeroed
     if out is None:
-        zeroed = plan.fresh_zeroed
         make = np.zeros if zeroed else np.empty
         out = make(plan.out_shape, plan.out_dtype if dtype is None else dtype)
     _describe(plan, call, grad, out)

@@ -59,7 +59,7 @@ def execute_rows(
     """
     if plan.order.by_position:
         return _from_tables(plan, grad, indices, scratch, dtype)
-    listing = np.empty(HEADS + plan.pieces, np.int64)
+    listing = np.empty(HEADS + plan.pieces, np.int64)  # as many pieces as a call record begins with
     call = run_counted(plan, indices, scratch, KERNELS, address_of(listing))
     num_rows = sum(listing[HEADS:].tolist())  # a handful: faster than by NumPy
     rows: Rows = np.empty(num_rows, np.int64)

@@ -200,7 +200,7 @@ class BackwardPlan:
 
     @cached_property
     def pieces(self) -> int:
-        """How many ranges of rows the sums are cut into."""
+        """How many ranges of rows the sums are cut into, but for those of fresh zeroed results."""
         return num_pieces(self.threads, self.num_weights)
 
     @property

@@ -1,4 +1,4 @@
-"""How much of the machine a call is given, from its sizes: threads, default cores, requests ahead.
+"""What a call is given, from its sizes: threads, default cores, pieces of work, requests ahead.
 
 None of it moves a bit of a result.
 """
@@ -27,19 +27,20 @@ def ask_step(row_bytes: int) -> int:
     return max(1, min(MAX_ASK_STEP, ASK_BYTES // row_bytes))
 
 
-def num_pieces(threads: int, things: int) -> int:
-    """Return how many ranges of rows or entries so many threads, which take them, are offered."""
-    return 1 if threads == 1 else max(1, min(PIECES_PER_THREAD * threads, things))
+def num_pieces(threads: int, rows: int) -> int:
+    """Return how many ranges so many rows are cut into, which threads take by ticket."""
+    return 1 if threads == 1 else max(1, min(PIECES_PER_THREAD * threads, rows))
 
 
 def fresh_pieces(threads: int, address: int, nbytes: int) -> int:
-    """Return how many ranges the rows of so many bytes, > 0, fresh from the system are cut into.
+    """Return the same for rows of so many bytes, > 0, at an address, fresh from the system.
 
-    One for each huge page. A virtual machine may have to wait for its host a hundred times as long
-    for one page as for the next; a thread that waits holds up one range, and others do the rest.
+    One piece more for each huge page. A virtual machine may have to wait for its host a hundred
+    times as long for one page as for the next; a thread that waits holds up one range, and others
+    do the rest.
     """
-    last = address + nbytes - 1
-    return 1 if threads == 1 else last // HUGE_PAGE - address // HUGE_PAGE + 1
+    pages = (address + nbytes - 1) // HUGE_PAGE - address // HUGE_PAGE + 1
+    return 1 if threads == 1 else PIECES_PER_THREAD * threads + pages
 
 
 def default_core_num(num_weights: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from numba_embed.bench import files, ours, plots, roofline, timing
+from numba_embed.bench import files, machine, ours, plots, roofline, timing
 from numba_embed.bench.peers import PEERS
 from numba_embed.cli import main
 from numba_embed.cli_bench import PEER_NAMES
@@ -130,12 +130,13 @@ class TestRuns:
     ) -> None:
         given: list[int] = []
         monkeypatch.setattr(timing, "touch_memory", given.append)
+        monkeypatch.setattr(machine, "memory_bytes", lambda: 2 << 30)
         names = "tiny,8960 columns"
         arguments = ("--filter", names, "--peers", "none", "--repeat", "2", "--touch", "1")
         assert exit_code(*arguments, "--json") == 0
         assert given == [0, 0, 1 << 30, 1 << 30]  # in each round of each case
         found = json.loads(capsys.readouterr().out)
-        assert found["touched"] == 1 << 30
+        assert found["touch_bytes"] == 1 << 30
         assert "--repeat 2 --touch 1 --json" in found["command"]
 
     def test_json_alone_goes_to_standard_output(self, capsys: pytest.CaptureFixture[str]) -> None:

@@ -211,7 +211,7 @@ class TestDocument:
         times = {"call": 4e-3, "table_order": 2e-3, "not_asked": 3e-3, "memory_order": 1e-3}
         everything = {
             **figures,
-            "touched": 3 << 30,
+            "touch_bytes": 3 << 30,
             "bounds": {"rounds": 2, "threads": 2, "cases": {"w2v": {**times, "N": 1000}}},
             "growth": {"rounds": 3, "sweeps": {"N": sweep}},
             "cold_start": {

@@ -66,17 +66,35 @@ def test_rows_lie_anyhow_in_the_pages_by_which_threads_share_a_result(
     assert (got.min(axis=1) == got.max(axis=1)).all()
 
 
+@pytest.mark.parametrize("threads", THREADS)
+def test_look_ups_in_the_first_page_of_a_large_result(threads: int) -> None:
+    """As of a vocabulary by frequency, with one row that is hot: a page is cut by its entries."""
+    rng = np.random.default_rng(3)
+    rows, size = ZEROED_BYTES // (4 * D) + 7, 12_000
+    indices = np.minimum(rng.geometric(0.01, size), rows - 1)
+    indices[rng.integers(0, 2, size) == 1] = 5
+    grad = rng.integers(-8, 9, (size, D)).astype(np.float32)
+    plan = ne.plan_dense_backward(
+        grad.shape, grad.dtype, indices.shape, indices.dtype, rows, num_threads=threads
+    )
+    assert plan.fresh_zeroed
+    assert (plan.max_hot > 0) == (threads > 1)
+    np.testing.assert_array_equal(plan.execute(grad, indices), expected(grad, indices, rows))
+
+
 @pytest.mark.parametrize(
     ("start", "nbytes", "pieces"),
     [
-        (0, HUGE_PAGE, 1),
-        (0, HUGE_PAGE + 1, 2),
-        (16, HUGE_PAGE - 16, 1),
-        (16, HUGE_PAGE, 2),
-        (HUGE_PAGE - 1, 2, 2),
+        (0, HUGE_PAGE, 17),
+        (0, HUGE_PAGE + 1, 18),
+        (16, HUGE_PAGE - 16, 17),
+        (16, HUGE_PAGE, 18),
+        (HUGE_PAGE - 1, 2, 18),
     ],
 )
-def test_a_result_has_a_piece_for_each_page(start: int, nbytes: int, pieces: int) -> None:
+def test_a_fresh_result_has_a_piece_more_for_each_page(
+    start: int, nbytes: int, pieces: int
+) -> None:
     assert fresh_pieces(2, 7 * HUGE_PAGE + start, nbytes) == pieces
     assert fresh_pieces(1, 7 * HUGE_PAGE + start, nbytes) == 1
 

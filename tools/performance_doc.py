@@ -24,6 +24,7 @@ from numba_embed.bench.report import (
     table,
 )
 from numba_embed.cli_support import CliError, check_target, import_extra, whole_file
+from numba_embed.plan import ZEROED_BYTES
 
 Figures = Mapping[str, Any]
 
@@ -100,10 +101,10 @@ def _machine(figures: Figures) -> str:
         "Samples": f"{figures['rounds']} of each contender; shorter calls many times per sample",
         "Command": f"`{figures['command']}`",
     }
-    if figures.get("touched"):
+    if figures.get("touch_bytes"):
         facts["Memory"] = (
-            f"{figures['touched'] >> 30} GiB touched and freed before each round of a case with a "
-            "result of 32 MiB or more"
+            f"{figures['touch_bytes'] >> 30} GiB touched and freed before each round of a case "
+            f"with a result of {ZEROED_BYTES >> 20} MiB or more"
         )
     return markdown_pairs(facts)
 

@@ -36,7 +36,7 @@ def run(
     rounds: int,
     command: str,
     roofline_bytes: int | None = None,
-    touched: int = 0,
+    touch_bytes: int = 0,
     progress: Callable[[Case], None] | None = None,
 ) -> Figures:
     """Check and time the cases.
@@ -51,7 +51,7 @@ def run(
         What was typed; is recorded.
     roofline_bytes : int, optional
         Size of the buffer that measures bandwidth.
-    touched : int, default 0
+    touch_bytes : int, default 0
         Bytes of memory to touch before each round of a case with a large result: see
         `numba_embed.bench.timing.touch_memory`.
     progress
@@ -80,7 +80,7 @@ def run(
     for case in cases:
         if progress is not None:
             progress(case)
-        results.append(run_case(case, peers, modules, roofline, threads, rounds, touched))
+        results.append(run_case(case, peers, modules, roofline, threads, rounds, touch_bytes))
         gc.collect()
     add_comparisons(results)
     return {
@@ -89,7 +89,7 @@ def run(
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         **figures,
         "rounds": rounds,
-        "touched": touched,
+        "touch_bytes": touch_bytes,
         "seed": SEED,
         "peers": {peer.name: peer.title for peer in peers},
         "cases": results,
@@ -103,7 +103,7 @@ def run_case(
     roofline: Roofline,
     threads: int,
     rounds: int,
-    touched: int = 0,
+    touch_bytes: int = 0,
 ) -> Figures:
     """Check and time one case; return its figures.
 
@@ -122,7 +122,7 @@ def run_case(
     bandwidths: dict[int, list[Bandwidth]] = {count: [] for count in sorted({1, threads})}
     _sample_bandwidth(roofline, bandwidths)
     large = case.V * case.D * case.numpy_dtype.itemsize >= ZEROED_BYTES
-    round_robin(timed, rounds, touched if large else 0)
+    round_robin(timed, rounds, touch_bytes if large else 0)
     _sample_bandwidth(roofline, bandwidths)
 
     moved = traffic(case, operands, reference.rows.size, int(reference.counts.sum()))

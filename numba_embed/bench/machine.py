@@ -76,9 +76,9 @@ def _caches() -> dict[str, str]:
     return caches
 
 
-def memory_bytes() -> int | None:
-    """Return the bytes of memory of the machine, or None where the system does not tell."""
+def memory_bytes() -> int:
+    """Return the bytes of memory of the machine, or 0 where the system does not tell."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
-        return None
+        return 0

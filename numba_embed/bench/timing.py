@@ -105,17 +105,18 @@ def touch_memory(nbytes: int) -> None:
     np.ones(nbytes, np.uint8)
 
 
-def round_robin(contenders: Sequence[Contender], rounds: int, touched: int = 0) -> None:
-    """Let the contenders take a sample each in turn, ``rounds`` times.
+def round_robin(contenders: Sequence[Contender], rounds: int, touch_bytes: int = 0) -> None:
+    """Let the contenders take a sample each in turn, ``rounds`` times, another one first each time.
 
-    Before each round so many bytes are ``touched``: see `touch_memory`.
+    Before each round ``touch_bytes`` of memory are made and given back: see `touch_memory`.
     """
     collecting = gc.isenabled()
     gc.disable()
     try:
         for done in range(rounds):
-            touch_memory(touched)
-            for contender in contenders:
+            touch_memory(touch_bytes)
+            first = done % len(contenders) if contenders else 0
+            for contender in (*contenders[first:], *contenders[:first]):
                 if done >= MIN_SAMPLES and contender.spent > BUDGET_SECONDS:
                     continue
                 sleep(SETTLE_SECONDS)

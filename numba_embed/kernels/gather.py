@@ -22,30 +22,39 @@ from numba_embed.runtime import jit, jit_inline
 
 
 @jit
-def cut_rows(piece: int, call: Any, plan: Any) -> tuple[int, int]:
-    """Return the first row of a piece, and its first entry.
+def cost_before(row: int, first: int, call: Any, plan: Any) -> int:
+    """Return what the rows before ``row`` cost, whose entries end at ``first``; it grows with both.
 
-    Where memory comes fresh from the system, a piece is the rows that begin in one huge page: see
-    `numba_embed.sizing.fresh_pieces`. Elsewhere pieces have equal cost. The cost of rows ``[0, r)``
-    is their entries and, where untouched rows are written, the rows themselves; it grows with r, so
-    a bisection finds each cut.
+    Their entries and, where untouched rows are written, the rows themselves. In memory fresh from
+    the system: the pages that they begin, and the share of the entries that makes an equal piece;
+    see `numba_embed.sizing.fresh_pieces`.
     """
+    if call.zeroed != 0:
+        start = call.out // at.HUGE_PAGE
+        pages = (call.out + plan.num_weights * call.out_row - 1) // at.HUGE_PAGE - start + 1
+        begun = (call.out + row * call.out_row) // at.HUGE_PAGE - start
+        return begun + first * (call.pieces - pages) // max(1, call.taking_part)
+    return first + row if call.accumulate == 0 else first
+
+
+@jit
+def cut_rows(piece: int, call: Any, plan: Any) -> tuple[int, int]:
+    """Return the first row of a piece, and its first entry: found by bisection of the cost."""
     size, order_address = call.taking_part, call.workspace + plan.entries
     num_weights, bits = plan.num_weights, np.uint64(plan.position_bits)
     if piece == 0:
         return np.int64(0), np.int64(0)
     if piece == call.pieces:
         return num_weights, size
-    writes = 1 if call.accumulate == 0 else 0
-    target = piece * (size + writes * num_weights) // call.pieces
+    # Fresh memory is cut where the cost reaches whole numbers: there pages begin.
+    target = piece
+    if call.zeroed == 0:
+        target = piece * cost_before(num_weights, size, call, plan) // call.pieces
     low, high = np.int64(0), num_weights
-    if call.zeroed != 0:
-        page = (call.out // at.HUGE_PAGE + piece) * at.HUGE_PAGE
-        low = high = min(num_weights, -((call.out - page) // call.out_row))
     while low < high:
         middle = (low + high) >> 1
-        before = lower_bound(order_address, np.int64(0), size, np.uint64(middle) << bits)
-        if before + writes * middle < target:
+        first = lower_bound(order_address, np.int64(0), size, np.uint64(middle) << bits)
+        if cost_before(middle, first, call, plan) < target:
             low = middle + 1
         else:
             high = middle
@@ -167,10 +176,12 @@ def sum_pieces(thread: int, call_address: int, grad_like: Any, out_like: Any) ->
     base = call.workspace + plan.private + thread * plan.private_stride
     item = take_ticket(call.workspace + plan.tickets)
     while item < call.pieces * slices:
-        piece = item // slices
+        piece, part = item // slices, item % slices
+        if call.zeroed != 0:  # threads in different pages, not in columns of the same one
+            piece, part = item % call.pieces, item // call.pieces
         row, first = cut_rows(piece, call, plan)
         end_row, end = cut_rows(piece + 1, call, plan)
-        columns = memory.chunk(item % slices, slices, plan.columns)
+        columns = memory.chunk(part, slices, plan.columns)
         rows, span = (row, end_row), (first, end)
         sum_piece(grad_like, out_like, call, plan, rows, span, columns, base)
         item = take_ticket(call.workspace + plan.tickets)

@@ -56,7 +56,8 @@ LINE = 64
 """Bytes of a cache line, the unit of prefetching and of streaming stores."""
 
 HUGE_PAGE = 1 << 21
-"""Bytes of memory that the system makes at once where it is asked for much."""
+"""Bytes of a huge page, which the system makes at once: the unit in which threads share memory that
+comes fresh from it."""
 
 MOST_DIGITS = 6
 """Most digits of a row's number: kernels have steps for so many."""
