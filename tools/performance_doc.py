@@ -83,7 +83,13 @@ def _parts(figures: Figures, pictures: Mapping[str, str], notes: str | None) -> 
     commands.append(f"python tools/performance_doc.py results.json{ending}")
     install = "pip install -e '.[bench]'  # and the peers: torch, jax, tensorflow-cpu"
     yield "\n".join(
-        ["<!-- not executed: a measurement of ten minutes -->", "```sh", install, *commands, "```"]
+        [
+            "<!-- not executed: a measurement of up to half an hour -->",
+            "```sh",
+            install,
+            *commands,
+            "```",
+        ]
     )
 
 
