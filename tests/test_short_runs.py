@@ -1,4 +1,4 @@
-"""Rows of a few look-ups are summed in registers (`kernels/sums.py`): the same bits as any other.
+"""Rows are summed in registers, some columns at a time (`kernels/runs.py`): the documented bits.
 
 The lengths of runs and the numbers of columns lie around every threshold of those loops; the values
 are such that a sum in another order differs.
@@ -13,14 +13,13 @@ from reference import FLOATS, Array, assert_same_bits, ordered_sum
 
 from numba_embed import embedding_dense_backward, embedding_row_gradient, execute_rows
 from numba_embed.kernels.layout import LINE, TILE
-from numba_embed.kernels.rows import LANES
 from numba_embed.kernels.runs import RUN_LANES
-from numba_embed.kernels.sums import SHORT
-from numba_embed.order import MIN_CUT, sum_order
+from numba_embed.order import sum_order
 
 V = 600
-LENGTHS = around([1, SHORT, 2 * SHORT], lowest=1)
-WIDTHS = [*around([1, LANES, RUN_LANES, RUN_LANES + LANES], lowest=1), *around([TILE, 2 * TILE])]
+LENGTHS = around([1, 8, 16], lowest=1)
+STEPS = sorted(RUN_LANES)
+WIDTHS = around([*STEPS, sum(STEPS), TILE, 2 * TILE], lowest=1)
 
 
 def problem(name: str, width: int) -> tuple[Array, Array, Array, Array]:
@@ -90,7 +89,7 @@ def test_a_row_that_is_looked_up_once_keeps_its_bits(name: str) -> None:
 @pytest.mark.parametrize("width", WIDTHS[:4])
 def test_sums_of_negative_zeros_are_positive(width: int) -> None:
     """From +0.0 on, in every loop: short and long runs, whole rows and rows with gaps between."""
-    for length in around([1, SHORT, 2 * SHORT], lowest=1):
+    for length in LENGTHS:
         ids = np.repeat([3, 1], length)
         plain = np.full((ids.size, width), -0.0, np.float32)
         for grad in (plain, spaced(plain, 2, 3)):
@@ -119,7 +118,3 @@ def test_outputs_and_options_that_need_more_than_a_rounded_sum(name: str, width:
     assert_same_bits(embedding_dense_backward(grad, ids, V, scale_grad_by_freq=True), scaled)
     listed = embedding_row_gradient(grad, ids, V, scale_grad_by_freq=True)
     assert_same_bits(listed.values, scaled[rows])
-
-
-def test_short_runs_are_never_cut() -> None:
-    assert SHORT < MIN_CUT

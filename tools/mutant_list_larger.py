@@ -44,8 +44,8 @@ MUTANTS = [
         "last-look-up-of-two-lost",
         "a row's last entry is taken for a row of its own if it is the last of all",
         "kernels/compact.py",
-        "count = short_run(call, plan, place, size)",
-        "count = short_run(call, plan, place, size - 1)",
+        "last = row_end(call, plan, place, size)",
+        "last = row_end(call, plan, place, max(place + 1, size - 1))",
         (BEGIN,),
     ),
     Mutant(

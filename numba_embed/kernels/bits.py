@@ -33,15 +33,19 @@ MANTISSA = {types.float32: 23, types.float64: DOUBLE_MANTISSA} | {
 """Mantissa bits of every format."""
 
 
-def _has_f16c() -> bool:
-    """Whether the target converts half precision in hardware (else LLVM calls a library)."""
+def _has(feature: str) -> bool:
+    """Whether the target has a feature, by LLVM's name."""
     features = config.CPU_FEATURES
     if features is None:
-        return bool(llvmlite.binding.get_host_cpu_features().get("f16c", False))
-    return "+f16c" in str(features).split(",")
+        return bool(llvmlite.binding.get_host_cpu_features().get(feature, False))
+    return f"+{feature}" in str(features).split(",")
 
 
-HAS_F16C = _has_f16c()
+HAS_F16C = _has("f16c")
+"""Whether the target converts half precision in hardware; else LLVM calls a library."""
+
+HAS_AVX512 = _has("avx512f")
+"""Whether it has 32 registers of eight float64."""
 
 
 def lanes_of(scalar: Any, lanes: int) -> Any:

@@ -20,7 +20,7 @@ from numba_embed.kernels.hot import find_hot, sum_hot_blocks
 from numba_embed.kernels.memory import fence, lower_bound, take_ticket
 from numba_embed.kernels.phases import RUN, Kernel, Phase
 from numba_embed.kernels.rows import narrow_row
-from numba_embed.kernels.sums import short_run, store_run
+from numba_embed.kernels.sums import is_run, row_end, store_run
 from numba_embed.runtime import jit_inline
 
 ROWS, HEADS = 0, 1
@@ -90,18 +90,19 @@ def sum_begun(
         entry = order[place]
         row = entry >> bits
         memory.words(rows + number * 8)[0] = np.int64(row)
-        count = short_run(call, plan, place, size)
-        last = place + count
+        last = row_end(call, plan, place, size)
+        direct = is_run(call, plan, last - place)
         for column in range(left, right, at.TILE):
             width = min(at.TILE, right - column)
             target = buffer + staged
             if not streaming:
                 target = call.out + number * call.out_row + column * itemsize
-            if count > 0:
-                store_run(grad_like, out_like, call, plan, place, count, column, width, target)
+            if direct:
+                store_run(grad_like, out_like, call, plan, place, last, column, width, target)
             else:
-                last = sum_row(
-                    grad_like, out_like, call, plan, np.int64(row), place, size, column, width, base
+                number_of_row = np.int64(row)
+                sum_row(
+                    grad_like, out_like, call, plan, number_of_row, place, last, column, width, base
                 )
                 narrow_row(out_like, target, base + at.SUM, width)
             if streaming:
@@ -110,10 +111,6 @@ def sum_begun(
                     remaining = stage.flush(buffer, bound, staged)
                     bound += staged - remaining
                     staged = remaining
-        if left == right:  # rows without columns
-            last = lower_bound(
-                order_address, place, size, (entry & ~mask) + np.uint64(plan.num_positions)
-            )
         place = last
         number += 1
     stage.finish(buffer, bound, staged)

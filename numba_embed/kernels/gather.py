@@ -17,7 +17,7 @@ from numba_embed.kernels.hot import add_hot_blocks, find_hot, hot_number, sum_ho
 from numba_embed.kernels.memory import fence, lower_bound, take_ticket
 from numba_embed.kernels.phases import Kernel, Phase
 from numba_embed.kernels.rows import divide_row, narrow_row
-from numba_embed.kernels.sums import short_run, store_run, sum_blocks, sum_entries
+from numba_embed.kernels.sums import is_run, row_end, store_run, sum_blocks, sum_entries
 from numba_embed.runtime import jit, jit_inline
 
 
@@ -63,42 +63,27 @@ def cut_rows(piece: int, call: Any, plan: Any) -> tuple[int, int]:
     return low, lower_bound(order_address, np.int64(0), size, np.uint64(low) << bits)
 
 
-@jit_inline
-def cut_end(call: Any, plan: Any, first: int, end: int) -> int:
-    """Return the end of the row's entries if it has ``cut`` of them or more, else ``first``."""
-    order_address = call.workspace + plan.entries
-    order = memory.entries(order_address)
-    bits = np.uint64(plan.position_bits)
-    row = order[first] >> bits
-    if first + plan.cut > end or order[first + plan.cut - 1] >> bits != row:
-        return first
-    key = (row << bits) + np.uint64(plan.num_positions)
-    return lower_bound(order_address, first, end, key)
-
-
 @jit
 def sum_row(
     grad_like: Any, out_like: Any, call: Any, plan: Any, row: int, first: int, end: int,
     column: int, columns: int, base: int,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Leave a row's sum, scaled and with the old output added, in the buffer at ``base``.
 
-    Its entries start at ``first``; hot rows may have been summed by block. Returns their end.
+    Its entries are ``[first, end)``; hot rows may have been summed by block.
     """
     total, buffer = base + at.SUM, base + at.SOURCE
-    last = cut_end(call, plan, first, end)
-    if last == first:
-        last = sum_entries(grad_like, call, plan, first, end, column, columns, total, buffer)
+    if end - first < plan.cut:
+        sum_entries(grad_like, call, plan, first, end, column, columns, total, buffer)
     elif call.found > 0:
         which = hot_number(call, plan, row)
         add_hot_blocks(which, call, plan, column, columns, total)
     else:
-        sum_blocks(grad_like, call, plan, first, last, column, columns, total, buffer)
+        sum_blocks(grad_like, call, plan, first, end, column, columns, total, buffer)
     if plan.scale != 0:
-        divide_row(total, np.float64(last - first), columns)
+        divide_row(total, np.float64(end - first), columns)
     if call.accumulate != 0:
         elements.add_old(out_like, call, row, column, columns, total, buffer)
-    return last
 
 
 @jit_inline
@@ -134,19 +119,17 @@ def sum_piece(
                 place, staged = elements.out_address(call, touched, left), np.int64(0)
             row = touched
             continue
-        count = short_run(call, plan, first, end) if contiguous else np.int64(0)
-        last = first + count
+        last = row_end(call, plan, first, end)
+        direct = contiguous and is_run(call, plan, last - first)
         for column in range(left, right, at.TILE):
             width = min(at.TILE, right - column)
             target = buffer + staged
             if not streaming:
                 target = elements.out_address(call, row, column)
-            if count > 0:
-                store_run(grad_like, out_like, call, plan, first, count, column, width, target)
+            if direct:
+                store_run(grad_like, out_like, call, plan, first, last, column, width, target)
             else:
-                last = sum_row(
-                    grad_like, out_like, call, plan, row, first, end, column, width, base
-                )
+                sum_row(grad_like, out_like, call, plan, row, first, last, column, width, base)
                 if streaming:
                     narrow_row(out_like, target, base + at.SUM, width)
                 else:
