@@ -57,11 +57,11 @@ MUTANTS = [
     ),
     Mutant(
         "row-parted",
-        "a row with more look-ups than three loses the others",
+        "a row of more look-ups than are looked at one by one loses the others",
         "kernels/sums.py",
-        "place, limit = first + 1, min(end, first + cut)",
-        "place, limit = first + 1, min(end, first + 3)",
-        (f"{SHORT_RUNS}::test_every_length_and_width[float64-33]",),
+        "if place == limit and place < end:",
+        "if place == limit and place > end:",
+        (THREADS,),
     ),
     Mutant(
         "single-row-negative-zero",
