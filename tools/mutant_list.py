@@ -390,6 +390,14 @@ MUTANTS = [
         (f"{ORDERS}::test_options_follow_the_order_too[50]",),
     ),
     Mutant(
+        "start-of-a-window-unchecked",
+        "the first index of a window of positions of one column",
+        "kernels/tables.py",
+        "for position in range(start, checked):",
+        "for position in range(start + 1, checked):",
+        ("tests/test_one_column.py::test_a_bad_index_anywhere_in_a_block[40-int64]",),
+    ),
+    Mutant(
         "rounded-twice-to-16-bits",
         "float64 is cut, not rounded to odd, on its way to 16 bits",
         "kernels/bits.py",

@@ -25,6 +25,11 @@ SOON, SOON_OF_ONE, ASK = 3, 16, 512
 """How many positions ahead a table's row is asked for, the same for rows of one column, and at most
 how many bytes: the gradient that passes pushes much of a table out of the second-level cache."""
 
+WINDOW, WINDOWS_AHEAD = 64, 4
+"""Positions of one column whose indices are checked at once, and how many windows ahead operands
+are asked for: in bursts of whole lines, they are too fast for the processor to see them coming.
+(Without asking, windows of 64 took 1.2 times as long on a Zen 4, larger ones 1.7 times.)"""
+
 
 @jit_inline
 def fill_tables(thread: int, call_address: int, index_like: Any, grad_like: Any) -> None:
@@ -104,18 +109,33 @@ def fill_table(
 def fill_column(
     index_like: Any, like: Any, call: Any, plan: Any, first: int, end: int, table: int
 ) -> int:
-    """`fill_table` for a contiguous gradient of one column: a loop as short as can be."""
+    """`fill_table` for a contiguous gradient of one column: a loop as short as can be.
+
+    The indices of a window are checked first, by vectors, so that additions need no check.
+    """
     indices = pointer_at(call.indices, index_like)
     num_weights, padding, dropping = plan.num_weights, plan.padding, plan.dropping != 0
-    base, stride = call.grad, call.grad_strides[0]
+    base, stride, size = call.grad, call.grad_strides[0], memory.itemsize(index_like)
     sums = pointer_at(table, np.float64(0))
-    # Where no index is so far ahead, one asks for its own row: the same loop, and no branch in it.
-    asking_end = max(first, min(end, plan.num_positions - SOON_OF_ONE))
-    for ahead, start, stop in ((SOON_OF_ONE, first, asking_end), (0, asking_end, end)):
-        for position in range(start, stop):
+    ask_grad = WINDOW * stride if stride <= at.LINE else 0
+    for start in range(first, end, WINDOW):
+        stop = min(start + WINDOW, end)
+        later = start + WINDOWS_AHEAD * WINDOW
+        ask_soon(call.indices + later * size, WINDOW * size)
+        ask_soon(base + later * stride, ask_grad)
+        checked = min(stop + SOON_OF_ONE, plan.num_positions)
+        bad = 0
+        for position in range(start, checked):
+            bad |= as_row(indices[position], num_weights) < 0
+        if bad == 0 and checked == stop + SOON_OF_ONE:
+            for position in range(start, stop):
+                ask_soon(table + np.int64(indices[position + SOON_OF_ONE]) * 8, 8)
+                row = np.int64(indices[position])
+                if row != padding:
+                    sums[np.uint64(row)] += load_number(like, base + position * stride)
+            continue
+        for position in range(start, stop):  # at the end of the stream, or with a bad index
             row = as_row(indices[position], num_weights)
-            soon = as_row(indices[position + ahead], num_weights)
-            ask_soon(table + soon * 8, 8)
             if row < 0:
                 if row == NOT_AN_INTEGER or not dropping:
                     return position
