@@ -24,10 +24,10 @@ from numba_embed.bench import files, ours
 from numba_embed.bench.cases import CASES, LINE, Case
 from numba_embed.cli_support import CliError, check_target, integer
 from numba_embed.kernels.asking import ask_later
+from numba_embed.kernels.layout import ask_step
 from numba_embed.kernels.memory import pointer_at
 from numba_embed.kernels.runs import ASKS
 from numba_embed.runtime import available_threads
-from numba_embed.sizing import ask_step
 
 NAMES = ("lm", "rec", "w2v", "small vocabulary", "hot row", "positions")
 

@@ -87,10 +87,9 @@ def _cpu() -> tuple[str, list[str]]:
     import llvmlite.binding as llvm
     import numba
 
+    from numba_embed.kernels.bits import target_features
+
     config: Any = numba.config
+    enabled = target_features()
     name = config.CPU_NAME or llvm.get_host_cpu_name()
-    if config.CPU_FEATURES is None:
-        enabled = {feature for feature, has in llvm.get_host_cpu_features().items() if has}
-    else:
-        enabled = {f[1:] for f in config.CPU_FEATURES.split(",") if f.startswith("+")}
     return str(name), [feature for feature in FEATURES if feature in enabled]

@@ -19,10 +19,11 @@ from numba_embed.digits import cut_digits
 from numba_embed.errors import EmbedValueError
 from numba_embed.formats import Format
 from numba_embed.kernels import layout as at
+from numba_embed.kernels.layout import ask_step
 from numba_embed.machine import cache_sizes
 from numba_embed.order import WIDE, SumOrder, sum_order
 from numba_embed.partition import CorePartition, partition_rows
-from numba_embed.sizing import ask_step, num_pieces
+from numba_embed.sizing import num_pieces
 
 ALIGNMENT = 64
 """Bytes of a cache line: buffers start on one, so that threads never write to a shared line."""

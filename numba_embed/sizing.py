@@ -1,4 +1,4 @@
-"""What a call is given, from its sizes: threads, default cores, pieces of work, requests ahead.
+"""What a call is given, from its sizes: threads, default cores, pieces of work.
 
 None of it moves a bit of a result.
 """
@@ -12,19 +12,11 @@ from numba_embed.machine import cache_sizes
 MIN_CORE_ROWS, MAX_CORE_ROWS = 256, 1 << 16
 """Bounds of a default core's rows, whatever the caches."""
 
-ASK_BYTES, MAX_ASK_STEP = 4096, 16
-"""Bytes of gradient rows between two requests for one row, and most rows between them."""
-
 PIECES_PER_THREAD = 8
 """Row ranges per thread: enough to even out what a cost estimate misses."""
 
 THREAD_BYTES = 1 << 18
 """By default a thread is used for each so many bytes to be moved; less does not repay a launch."""
-
-
-def ask_step(row_bytes: int) -> int:
-    """Return how many rows of so many bytes, >= 1, lie between two requests for one row."""
-    return max(1, min(MAX_ASK_STEP, ASK_BYTES // row_bytes))
 
 
 def num_pieces(threads: int, rows: int) -> int:

@@ -35,12 +35,13 @@ JOBS = {
     "float32-spread": Job(200_000, 50_000, 2, "float32", "float64", None, True),
     "float32-spread-small-table": Job(200_000, 1000, 2, "float32", "float64"),
 }
-NARROW_JOBS = {
-    f"{name}{'-small-table' if num_weights < 1000 else ''}": Job(
-        20_000, num_weights, 3, name, name, None, num_weights < 1000
-    )
-    for name in ("float16", "bfloat16")
-    for num_weights in (500, 30_000)
+FORMAT_JOBS = {
+    # As many columns as there are loops, and rows of one, few and many look-ups.
+    **{name: Job(20_000, 3_000, 45, name, name) for name in ("float16", "bfloat16", "float32")},
+    **{
+        f"{name}-small-table": Job(20_000, 500, 3, name, name, None, True)
+        for name in ("float16", "bfloat16")
+    },
 }
 MILLION_JOBS = {
     "million-float64": Job(10**6, 100_000, 2, "float64", "float64"),

@@ -17,8 +17,9 @@ CUT = f"{ORDERS}::test_rows_just_below_at_and_above_the_cut"
 REGION = f"{ORDERS}::test_both_sides_of_the_small_vocabulary_region"
 THREADS = f"{ORDERS}::test_no_thread_or_core_count_changes_a_bit[float64]"
 CORES = "tests/test_core_counts.py"
-NEGATIVE_ZEROS = "tests/test_short_runs.py::test_sums_of_negative_zeros_are_positive"
-SHORT_RUNS = "tests/test_short_runs.py"
+NEGATIVE_ZEROS = "tests/test_runs.py::test_sums_of_negative_zeros_are_positive"
+RUNS = "tests/test_runs.py"
+OTHER_CPU = "tests/test_cpu_features.py::test_other_cpu_features_give_the_same_bits[haswell]"
 DIGITS = "tests/test_digits.py"
 
 
@@ -51,9 +52,9 @@ MUTANTS = [
         "short-run-unscaled",
         "short runs are not divided by their frequency",
         "kernels/sums.py",
-        "most = min(plan.cut - 1, LONGEST_RUN) if plan.scale == 0 else 1",
-        "most = min(plan.cut - 1, LONGEST_RUN)",
-        (f"{SHORT_RUNS}::test_outputs_and_options_that_need_more_than_a_rounded_sum",),
+        "if plan.scale != 0:\n        return 1",
+        "if plan.scale != 0 and plan.cut == 0:\n        return 1",
+        (f"{RUNS}::test_outputs_and_options_that_need_more_than_a_rounded_sum",),
     ),
     Mutant(
         "row-parted",
@@ -69,7 +70,7 @@ MUTANTS = [
         "kernels/bits.py",
         "builder.select(zero, magnitude, bits))",
         "bits)",
-        (f"{SHORT_RUNS}::test_a_row_that_is_looked_up_once_keeps_its_bits[float16]",),
+        (f"{RUNS}::test_a_row_that_is_looked_up_once_keeps_its_bits[float16]",),
     ),
     Mutant(
         "single-row-infinity",
@@ -77,15 +78,15 @@ MUTANTS = [
         "kernels/bits.py",
         'nan = builder.icmp_signed(">", magnitude, number(infinity))',
         'nan = builder.icmp_signed(">=", magnitude, number(infinity))',
-        (f"{SHORT_RUNS}::test_a_row_that_is_looked_up_once_keeps_its_bits[float32]",),
+        (f"{RUNS}::test_a_row_that_is_looked_up_once_keeps_its_bits[float32]",),
     ),
     Mutant(
         "two-for-one",
         "of two look-ups of a row the first one is copied",
         "kernels/sums.py",
-        "if end - first == 1 and same_format",
-        "if end - first <= 2 and same_format",
-        (f"{SHORT_RUNS}::test_every_length_and_width[float64-33]",),
+        "if count == 1 and same_format",
+        "if count <= 2 and same_format",
+        (f"{RUNS}::test_every_length_and_width[float64-33]",),
     ),
     Mutant(
         "short-run-negative-zero",
@@ -188,13 +189,38 @@ MUTANTS = [
     ),
     Mutant(
         "float32-accumulator",
-        "every partial sum of a long run is rounded to float32",
+        "every partial sum of a long run in memory is rounded to float32",
         "kernels/runs.py",
         "                store(builder, value, total, part, DOUBLE, width)",
         "                value = builder.fptrunc(value, lanes_of(ir.FloatType(), width))\n"
         "                value = builder.fpext(value, lanes_of(DOUBLE, width))\n"
         "                store(builder, value, total, part, DOUBLE, width)",
-        (f"{SHORT_RUNS}::test_every_length_and_width[float64-33]",),
+        (OTHER_CPU,),
+    ),
+    Mutant(
+        "float32-accumulator-in-registers",
+        "every partial sum of a run in registers is rounded to float32",
+        "kernels/runs.py",
+        "added.append(builder.fadd(total, row))",
+        "row = builder.fptrunc(builder.fadd(total, row), lanes_of(ir.FloatType(), width))\n"
+        "                added.append(builder.fpext(row, lanes_of(DOUBLE, width)))",
+        (f"{RUNS}::test_every_length_and_width[float64-33]",),
+    ),
+    Mutant(
+        "tail-beyond-the-row",
+        "the vectors at the end of a row begin where they would in a longer one",
+        "kernels/runs.py",
+        "parts[number] = _least(builder, parts[number], begin)",
+        "parts[number] = _least(builder, parts[number], builder.add(begin, I64(1)))",
+        (f"{RUNS}::test_every_length_and_width[float64-33]",),
+    ),
+    Mutant(
+        "small-row-unmasked",
+        "a row of less than a vector is written as a whole one",
+        "kernels/runs.py",
+        "there = first_lanes(builder, builder.select(small, rest, I64(LANES)), LANES)",
+        "there = first_lanes(builder, I64(LANES), LANES)",
+        (f"{RUNS}::test_every_length_and_width[float64-7]",),
     ),
     Mutant(
         "cut-by-threads",
@@ -323,7 +349,7 @@ MUTANTS = [
         "kernels/runs.py",
         "value = splat(builder, ir.Constant(DOUBLE, 0.0), width)",
         "value = splat(builder, ir.Constant(DOUBLE, -0.0), width)",
-        (NEGATIVE_ZEROS,),
+        (OTHER_CPU,),
     ),
     Mutant(
         "nan-as-it-comes",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.binding
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
 from numba_embed.kernels import layout as at
 from numba_embed.kernels.bits import I32
+from numba_embed.kernels.masked import OPAQUE_POINTERS
 from numba_embed.runtime import intrinsic
 
 SOON, LATER = 3, 2
@@ -22,15 +22,13 @@ that reading them takes as long as their latency, while the second-level cache w
 read them as fast as a stream (measured on a Zen 4; earlier trials on a Zen 3 found no difference).
 """
 
-_OPAQUE_POINTERS = llvmlite.binding.llvm_version_info[0] >= 15
-
 
 def ask_line(builder: Any, pointer: Any, when: int) -> None:
     """Emit the request for the line at a pointer. Any address is harmless."""
     function = cgutils.get_or_insert_function(
         builder.module,
         ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, I32, I32, I32]),
-        "llvm.prefetch.p0" if _OPAQUE_POINTERS else "llvm.prefetch.p0i8",
+        "llvm.prefetch.p0" if OPAQUE_POINTERS else "llvm.prefetch.p0i8",
     )
     builder.call(function, [builder.bitcast(pointer, cgutils.voidptr_t), I32(0), I32(when), I32(1)])
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.binding
 from llvmlite import ir
 from numba import config, types
+from numba.core.codegen import get_host_cpu_features
 
 I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
@@ -33,19 +33,19 @@ MANTISSA = {types.float32: 23, types.float64: DOUBLE_MANTISSA} | {
 """Mantissa bits of every format."""
 
 
-def _has(feature: str) -> bool:
-    """Whether the target has a feature, by LLVM's name."""
+def target_features() -> set[str]:
+    """Return the features of the CPU that Numba compiles for, by LLVM's names."""
+    # Not all that LLVM finds on this one: Numba leaves AVX out where it is told to.
     features = config.CPU_FEATURES
-    if features is None:
-        return bool(llvmlite.binding.get_host_cpu_features().get(feature, False))
-    return f"+{feature}" in str(features).split(",")
+    features = get_host_cpu_features() if features is None else str(features)
+    return {name[1:] for name in features.split(",") if name.startswith("+")}
 
 
-HAS_F16C = _has("f16c")
+HAS_F16C = "f16c" in target_features()
 """Whether the target converts half precision in hardware; else LLVM calls a library."""
 
-HAS_AVX512 = _has("avx512f")
-"""Whether it has 32 registers of eight float64."""
+HAS_AVX512 = target_features() >= {"avx512f", "avx512vl", "avx512bw"}
+"""Whether it has 32 registers of eight float64, and masks for elements of all formats."""
 
 
 def lanes_of(scalar: Any, lanes: int) -> Any:

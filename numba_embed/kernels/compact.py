@@ -15,12 +15,11 @@ import numpy as np
 from numba_embed.kernels import layout as at
 from numba_embed.kernels import memory, stage
 from numba_embed.kernels.count import COUNT
-from numba_embed.kernels.gather import sum_row
+from numba_embed.kernels.gather import store_row
 from numba_embed.kernels.hot import find_hot, sum_hot_blocks
 from numba_embed.kernels.memory import fence, lower_bound, take_ticket
 from numba_embed.kernels.phases import RUN, Kernel, Phase
-from numba_embed.kernels.rows import narrow_row
-from numba_embed.kernels.sums import is_run, row_end, store_run
+from numba_embed.kernels.sums import longest_stored, row_end
 from numba_embed.runtime import jit_inline
 
 ROWS, HEADS = 0, 1
@@ -78,39 +77,22 @@ def sum_begun(
     rows, number = listing[ROWS], listing[HEADS + piece]
     bits = np.uint64(plan.position_bits)
     mask = (np.uint64(1) << bits) - np.uint64(1)
-    itemsize = memory.itemsize(out_like)
     streaming = call.streaming != 0 and right - left == plan.columns
     buffer, staged = base + at.STAGED, np.int64(0)
+    most = longest_stored(call, plan)
     bound = call.out + number * call.out_row  # where the buffer's first byte belongs
     place, end = memory.chunk(piece, call.pieces, size)
     if 0 < place < end:  # the rest of a row that began before
         key = (order[place - 1] & ~mask) + np.uint64(plan.num_positions)
         place = lower_bound(order_address, place, end, key)
     while place < end:
-        entry = order[place]
-        row = entry >> bits
-        memory.words(rows + number * 8)[0] = np.int64(row)
+        row = np.int64(order[place] >> bits)
+        memory.words(rows + number * 8)[0] = row
         last = row_end(call, plan, place, size)
-        direct = is_run(call, plan, last - place)
-        for column in range(left, right, at.TILE):
-            width = min(at.TILE, right - column)
-            target = buffer + staged
-            if not streaming:
-                target = call.out + number * call.out_row + column * itemsize
-            if direct:
-                store_run(grad_like, out_like, call, plan, place, last, column, width, target)
-            else:
-                number_of_row = np.int64(row)
-                sum_row(
-                    grad_like, out_like, call, plan, number_of_row, place, last, column, width, base
-                )
-                narrow_row(out_like, target, base + at.SUM, width)
-            if streaming:
-                staged += width * itemsize
-                if staged > stage.FULL:
-                    remaining = stage.flush(buffer, bound, staged)
-                    bound += staged - remaining
-                    staged = remaining
+        bound, staged = store_row(
+            grad_like, out_like, call, plan, row, number, place, last, left, right,
+            last - place <= most, streaming, base, bound, staged,
+        )  # fmt: skip
         place = last
         number += 1
     stage.finish(buffer, bound, staged)

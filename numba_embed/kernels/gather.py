@@ -17,7 +17,7 @@ from numba_embed.kernels.hot import add_hot_blocks, find_hot, hot_number, sum_ho
 from numba_embed.kernels.memory import fence, lower_bound, take_ticket
 from numba_embed.kernels.phases import Kernel, Phase
 from numba_embed.kernels.rows import divide_row, narrow_row
-from numba_embed.kernels.sums import is_run, row_end, store_run, sum_blocks, sum_entries
+from numba_embed.kernels.sums import longest_stored, row_end, store_run, sum_blocks, sum_entries
 from numba_embed.runtime import jit, jit_inline
 
 
@@ -87,6 +87,41 @@ def sum_row(
 
 
 @jit_inline
+def store_row(
+    grad_like: Any, out_like: Any, call: Any, plan: Any, row: int, number: int, first: int,
+    end: int, left: int, right: int, direct: bool, streaming: bool, base: int, place: int,
+    staged: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Sum the entries ``[first, end)`` of a row of the table and store them as one of the output.
+
+    Of its columns ``[left, right)``. ``direct``: by `store_run` alone. ``streaming``: by way of the
+    buffer of `stage`, whose state is ``place`` and ``staged``. Returns that state.
+    """
+    buffer = base + at.STAGED
+    for column in range(left, right, at.TILE):
+        width = min(at.TILE, right - column)
+        target = buffer + staged
+        if not streaming:
+            target = elements.out_address(call, number, column)
+        if direct:
+            store_run(grad_like, out_like, call, plan, first, end, column, width, target)
+        else:
+            sum_row(grad_like, out_like, call, plan, row, first, end, column, width, base)
+            total, source = base + at.SUM, base + at.SOURCE
+            if streaming:
+                narrow_row(out_like, target, total, width)
+            else:
+                elements.store(out_like, call, number, column, width, total, source)
+        if streaming:
+            staged += width * memory.itemsize(out_like)
+            if staged > stage.FULL:
+                remaining = stage.flush(buffer, place, staged)
+                place += staged - remaining
+                staged = remaining
+    return place, staged
+
+
+@jit_inline
 def sum_piece(
     grad_like: Any, out_like: Any, call: Any, plan: Any, rows: Any, span: Any, columns: Any,
     base: int,
@@ -105,6 +140,7 @@ def sum_piece(
     whole = right - left == plan.columns
     contiguous = elements.contiguous_rows(out_like, call)
     buffer = base + at.STAGED
+    most = longest_stored(call, plan) if contiguous else 0
     place, staged = elements.out_address(call, row, left), np.int64(0)
     while row < end_row:
         touched = np.int64(order[first] >> bits) if first < end else end_row
@@ -120,28 +156,11 @@ def sum_piece(
             row = touched
             continue
         last = row_end(call, plan, first, end)
-        direct = contiguous and is_run(call, plan, last - first)
-        for column in range(left, right, at.TILE):
-            width = min(at.TILE, right - column)
-            target = buffer + staged
-            if not streaming:
-                target = elements.out_address(call, row, column)
-            if direct:
-                store_run(grad_like, out_like, call, plan, first, last, column, width, target)
-            else:
-                sum_row(grad_like, out_like, call, plan, row, first, last, column, width, base)
-                if streaming:
-                    narrow_row(out_like, target, base + at.SUM, width)
-                else:
-                    elements.store(
-                        out_like, call, row, column, width, base + at.SUM, base + at.SOURCE
-                    )
-            if streaming:
-                staged += width * memory.itemsize(out_like)
-                if staged > stage.FULL:
-                    remaining = stage.flush(buffer, place, staged)
-                    place += staged - remaining
-                    staged = remaining
+        direct = last - first <= most
+        place, staged = store_row(
+            grad_like, out_like, call, plan, row, row, first, last, left, right, direct, streaming,
+            base, place, staged,
+        )  # fmt: skip
         first = last
         row += 1
         if streaming and not whole:

@@ -32,7 +32,7 @@ PLAN = np.dtype(
         "digit_bits",
         "digits",
         "position_bits",  # an entry of the order is row << position_bits | position
-        "ask_step",  # entries between two requests for one gradient row
+        "ask_step",  # entries between two requests for one row; long runs have steps of their own
         "column_slices",  # column ranges, so that threads share wide rows
         "max_hot",  # 0: cut rows are summed within the thread that owns them
         # Offsets into the workspace, in bytes from its aligned start.
@@ -121,3 +121,11 @@ PART = SUM + 8 * TILE  # float64 (TILE,)
 SOURCE = PART + 8 * TILE  # gradient elements (TILE,)
 STAGED = SOURCE + 8 * TILE  # output elements (STAGE,)
 PRIVATE = STAGED + 8 * STAGE  # bytes of them all
+
+ASK_BYTES, MAX_ASK_STEP = 4096, 16
+"""Bytes of gradient rows between two requests for one row, and most rows between them."""
+
+
+def ask_step(row_bytes: int) -> int:
+    """Return how many rows of so many bytes, >= 1, lie between two requests for one row."""
+    return max(1, min(MAX_ASK_STEP, ASK_BYTES // row_bytes))

@@ -15,14 +15,16 @@ from numba import types
 from numba.core import cgutils
 
 from numba_embed.kernels.asking import LATER, ask_line
-from numba_embed.kernels.bits import DOUBLE, ELEMENT, I32, I64, narrow, widen
+from numba_embed.kernels.bits import DOUBLE, ELEMENT, I32, I64, lanes_of, narrow, widen
+from numba_embed.kernels.masked import load_lanes, store_lanes
 from numba_embed.runtime import intrinsic
 
 LANES = 8
 """Columns per step: one AVX-512 vector of float64, two of AVX2, four of SSE2 or NEON."""
 
-Emit = Callable[[Any, Any, Any, int], None]
-"""Emits one step: (builder, arguments of the function, column, lanes)."""
+Emit = Callable[..., None]
+"""Emits one step: (builder, arguments of the function, column, lanes), and in a tail how many of
+the lanes there are."""
 
 
 def call_loop(
@@ -32,11 +34,12 @@ def call_loop(
     args: Any,
     emit: Emit,
     steps: tuple[int, ...] = (LANES, 1),
+    tails: tuple[int, ...] = (),
 ) -> Any:
     """Call the function ``name`` of the module, a loop over ``args[-1]`` columns.
 
     It takes as many columns at a time as the first of the steps says while it can, then as the
-    next one says, and so on.
+    next one says, and so on. What is left is one step of the first of the tails that holds it.
     """
     signature = ir.FunctionType(ir.VoidType(), [arg.type for arg in args])
     function = cgutils.get_or_insert_function(builder.module, signature, f"numba_embed.{name}")
@@ -52,6 +55,12 @@ def call_loop(
             end = inner.and_(function.args[-1], ir.Constant(I64, -lanes))
             _emit_steps(inner, done, end, lanes, function.args, emit)
             done = end
+        rest = inner.sub(function.args[-1], done)
+        for lanes in tails:
+            before = inner.sub(rest, ir.Constant(I64, 1))  # of no columns: as an unsigned one large
+            with inner.if_then(inner.icmp_unsigned("<", before, ir.Constant(I64, lanes))):
+                emit(inner, function.args, done, lanes, rest)
+                inner.ret_void()
         inner.ret_void()
     builder.call(function, args)
     return context.get_dummy_value()
@@ -82,15 +91,33 @@ def pointer(builder: Any, address: Any, column: Any, scalar: Any, lanes: int) ->
     return builder.bitcast(first, kind.as_pointer())
 
 
-def load(builder: Any, element: Any, address: Any, column: Any, lanes: int) -> Any:
-    """Load elements as float64. Any alignment: operands may lie anywhere."""
-    place = pointer(builder, address, column, ELEMENT[element], lanes)
-    return widen(builder, element, builder.load(place, align=1), lanes)
+def load(
+    builder: Any, element: Any, address: Any, column: Any, lanes: int, mask: Any = None
+) -> Any:
+    """Load elements as float64, or those of a mask. Any alignment: operands may lie anywhere."""
+    bits = load_bits(builder, ELEMENT[element], address, column, lanes, mask)
+    return widen(builder, element, bits, lanes)
 
 
-def store(builder: Any, value: Any, address: Any, column: Any, scalar: Any, lanes: int) -> None:
-    """Store elements, at any alignment."""
-    builder.store(value, pointer(builder, address, column, scalar, lanes), align=1)
+def load_bits(
+    builder: Any, scalar: Any, address: Any, column: Any, lanes: int, mask: Any = None
+) -> Any:
+    """Load elements as they are, or those of a mask."""
+    place = pointer(builder, address, column, scalar, lanes)
+    if mask is not None:
+        return load_lanes(builder, place, mask, lanes_of(scalar, lanes))
+    return builder.load(place, align=1)
+
+
+def store(
+    builder: Any, value: Any, address: Any, column: Any, scalar: Any, lanes: int, mask: Any = None
+) -> None:
+    """Store elements, or those of a mask, at any alignment."""
+    place = pointer(builder, address, column, scalar, lanes)
+    if mask is not None:
+        store_lanes(builder, value, place, mask)
+    else:
+        builder.store(value, place, align=1)
 
 
 def ask(builder: Any, element: Any, address: Any, column: Any) -> None:

@@ -22,19 +22,25 @@ from numba_embed.kernels.bits import (
     narrow,
     sum_of_one,
 )
-from numba_embed.kernels.layout import LINE
+from numba_embed.kernels.layout import LINE, ask_step
+from numba_embed.kernels.masked import first_lanes
 from numba_embed.kernels.rows import LANES, ask, call_loop, load, pointer, splat, store
 from numba_embed.runtime import intrinsic
-from numba_embed.sizing import ask_step
 
-RUN_LANES = (128, 64, 32, LANES, 1) if HAS_AVX512 else (32, LANES, 1)
-"""Columns of a run that are summed in registers at a time, while there are so many: at most half of
-the registers, of AVX-512's 32 or of 16."""
+SHORT_RUN = 8
+"""Most entries of a short run: its rows stay in the first-level cache from some columns to the
+next, so that few columns at a time will do, and few requests at a time for later rows. Fewer than
+any ``cut``."""
 
-LONGEST_RUN = (1 << 62) if HAS_AVX512 else 8
-"""Most entries of a run that is summed so. Where few columns fit, a long run's rows would be read
-in too many parts: they are added to a private buffer instead, two at a time. (In registers, the
-workload *w2v* takes 0.8 of the time with AVX-512, *positions* and *hot row* 1.2 to 1.3 without.)"""
+LONG_RUNS = HAS_AVX512
+"""Whether longer runs are summed in registers, too, and not in memory, two entries at a time.
+(*w2v* on two threads takes 0.8 to 0.9 of the time with AVX-512, on one 1.0 to 1.1; *positions* and
+*hot row* take 1.2 to 1.3 without.)"""
+
+SHORT_LANES, SHORT_TAILS = ((32,), (LANES, 32)) if HAS_AVX512 else ((32, LANES, 1), ())
+LONG_LANES, LONG_TAILS = (128,), (LANES, 32, 64, 96, 128)
+"""Columns of a run that are summed in registers at a time; see `call_loop`. The rows of a long run
+are read again for each step, so that one does where it can: half of AVX-512's 32 registers."""
 
 ASKS = 2
 """How many times a gradient row is asked for before its turn. A processor that waits for many lines
@@ -48,9 +54,11 @@ def _entry_row(builder: Any, address: Any, mask: Any, base: Any, stride: Any) ->
     return builder.add(base, builder.mul(builder.and_(entry, mask), stride))
 
 
-def _further(builder: Any, entry: Any, step: Any, last: Any) -> Any:
-    """Return the address of the entry ``step`` bytes further on, or of the last one."""
+def _further(builder: Any, entry: Any, step: Any, last: Any = None) -> Any:
+    """Return the address of the entry ``step`` bytes further on, or of the last one if given."""
     further = builder.add(entry, step)
+    if last is None:
+        return further
     return builder.select(builder.icmp_unsigned("<", further, last), further, last)
 
 
@@ -116,9 +124,9 @@ Two in one loop load and store the total once, and read in two places at once.""
 @intrinsic
 def copy_entry(
     typingctx: Any, like: Any, target: Any, entry: Any, mask: Any, base: Any, stride: Any,
-    step: Any, last: Any, columns: Any,
+    step: Any, columns: Any,
 ) -> Any:  # fmt: skip
-    """``target[:columns]`` = the row of one entry, in the same format: `sum_run` of a single one.
+    """``target[:columns]`` = the row of one entry, in the same format: the sum of a single one.
 
     What rounding would give is the element itself, or nearly, so that no number is widened and
     narrowed: that was a quarter of the time of 64 columns of float32 in the cache, and nearly half
@@ -135,11 +143,11 @@ def copy_entry(
         builder.store(value, pointer(builder, target, column, integer, lanes), align=1)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, target, entry, mask, base, stride, step, last, columns = args
+        _, target, entry, mask, base, stride, step, columns = args
         rows = []
         for _ in range(1 + ASKS):
             rows.append(_entry_row(builder, entry, mask, base, stride))
-            entry = _further(builder, entry, step, last)
+            entry = _further(builder, entry, step)
         end = builder.sub(columns, ir.Constant(I64, 1))
         for later in rows[1:]:  # a row that is not aligned reaches into one line more
             ask(builder, like, later, end)
@@ -148,70 +156,113 @@ def copy_entry(
         return call_loop(context, builder, f"copy_entry.{like}", args, emit, steps)
 
     i64 = types.int64
-    return types.void(like, i64, i64, types.uint64, i64, i64, i64, i64, i64), codegen
+    return types.void(like, i64, i64, types.uint64, i64, i64, i64, i64), codegen
 
 
-@intrinsic
-def sum_run(
-    typingctx: Any, like: Any, out_like: Any, target: Any, entries: Any, count: Any, mask: Any,
-    base: Any, stride: Any, step: Any, last: Any, columns: Any,
-) -> Any:  # fmt: skip
-    """``target[:columns]`` = the rows of ``count`` entries, added from +0.0 on and rounded once.
+def _sums_run(name: str, long: bool) -> Any:
+    """Make the intrinsic ``name``: ``target[:columns]`` = the sum of a run's rows, rounded once.
 
-    The entries lie one after the other at an address, at least one of them; an entry's row at
-    ``base + (entry & mask) * stride``. Asks for the rows of the entries ``step`` bytes further on,
-    twice that, ... `ASKS` times.
-    The sums stay in registers, of as many columns at a time as `RUN_LANES` says.
+    It takes the addresses of the target and of the first of ``count`` entries, at least one. They
+    lie one after the other; their rows are added from +0.0 on, in registers, some columns at a
+    time. Asks for the rows of the entries ``step`` bytes further on, twice that, ... `ASKS` times;
+    for a long run no further than ``last``. (For a short one the caller sees to that: 0.04 of the
+    time where rows are few.)
     """
-
-    def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
-        target, entries, count, mask, base, stride, step, last, _ = args
-        width = min(lanes, LANES)
-        # Of a long run what comes next are the same columns of its next rows.
-        near = ask_step(lanes * like.bitwidth // 8)
-        long = builder.icmp_signed(">", count, ir.Constant(I64, ASKS * near))
-        step = builder.select(long, ir.Constant(I64, 8 * near), step)
-        # From here on columns are constants: sums of two would not fit the registers.
-        size = ir.Constant(I64, like.bitwidth // 8)
-        base = builder.add(base, builder.mul(column, size))
-        parts = [ir.Constant(I64, k) for k in range(0, lanes, width)]
-        end = builder.add(entries, builder.mul(count, ir.Constant(I64, 8)))
-        before, body = builder.block, builder.append_basic_block("entry")
-        after = builder.append_basic_block("summed")
-        builder.branch(body)
-        builder.position_at_end(body)
-        place = builder.phi(I64)
-        place.add_incoming(entries, before)
-        sums = [builder.phi(lanes_of(DOUBLE, width)) for _ in parts]
-
-        further, rows = place, []
-        for _ in range(1 + ASKS):
-            rows.append(_entry_row(builder, further, mask, base, stride))
-            further = _further(builder, further, step, last)
-        source, laters = rows[0], rows[1:]
-        # A row that is not aligned reaches into one line more, which its last column names.
-        for k in sorted({*range(0, lanes, LINE * 8 // like.bitwidth), lanes - 1}):
-            for later in laters:
-                ask(builder, like, later, ir.Constant(I64, k))
-        added = []
-        for total, part in zip(sums, parts, strict=True):
-            total.add_incoming(constant(DOUBLE, 0.0, width), before)
-            value = builder.fadd(total, load(builder, like, source, part, width))
-            total.add_incoming(value, body)
-            added.append(value)
-        following = builder.add(place, ir.Constant(I64, 8))
-        place.add_incoming(following, body)
-        builder.cbranch(builder.icmp_unsigned("<", following, end), body, after)
-        builder.position_at_end(after)
-        for total, part in zip(added, parts, strict=True):
-            result = narrow(builder, out_like, total, width)
-            there = builder.add(column, part)
-            store(builder, result, target, there, ELEMENT[out_like], width)
+    steps, tails = (LONG_LANES, LONG_TAILS) if long else (SHORT_LANES, SHORT_TAILS)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        name = f"sum_run.{like}.{out_like}"
-        return call_loop(context, builder, name, args[2:], emit, RUN_LANES)
+        like, out_like = signature.args[:2]
 
-    i64 = types.int64
-    integers = [types.uint64, *[i64] * 5]
-    return types.void(like, out_like, i64, i64, i64, *integers), codegen
+        def emit(builder: Any, args: Any, column: Any, lanes: int, rest: Any = None) -> None:
+            target, entries, count, mask, base, stride, step, last, columns = args
+            width = min(lanes, LANES)
+            parts = [ir.Constant(I64, k) for k in range(0, lanes, width)]
+            asked = [ir.Constant(I64, k) for k in range(0, lanes, LINE * 8 // like.bitwidth)]
+            if lanes > 1:  # a row that is not aligned reaches into one line more
+                asked.append(ir.Constant(I64, lanes - 1))
+            here = None
+            if rest is not None:
+                final = builder.sub(rest, ir.Constant(I64, 1))
+                asked = [_least(builder, k, final) for k in asked]
+                fewer = max([0, *(tail for tail in tails if tail < lanes)])
+                parts, here = _tail(builder, columns, rest, lanes, fewer)
+            if long:  # what comes next are the same columns of the run's next rows
+                near = ask_step(lanes * like.bitwidth // 8)
+                longer = builder.icmp_signed(">", count, ir.Constant(I64, ASKS * near))
+                step = builder.select(longer, ir.Constant(I64, 8 * near), step)
+            # Within a row, columns are constants: addresses of their own would take registers.
+            size = ir.Constant(I64, like.bitwidth // 8)
+            base = builder.add(base, builder.mul(column, size))
+            end = builder.add(entries, builder.mul(count, ir.Constant(I64, 8)))
+            before, body = builder.block, builder.append_basic_block("entry")
+            after = builder.append_basic_block("summed")
+            builder.branch(body)
+            builder.position_at_end(body)
+            place = builder.phi(I64)
+            place.add_incoming(entries, before)
+            sums = [builder.phi(lanes_of(DOUBLE, width)) for _ in parts]
+
+            further, rows = place, []
+            for _ in range(1 + ASKS):
+                rows.append(_entry_row(builder, further, mask, base, stride))
+                further = _further(builder, further, step, last if long else None)
+            source, laters = rows[0], rows[1:]
+            for k in asked:
+                for later in laters:
+                    ask(builder, like, later, k)
+            added = []
+            for total, part in zip(sums, parts, strict=True):
+                total.add_incoming(constant(DOUBLE, 0.0, width), before)
+                row = load(builder, like, source, part, width, here)
+                added.append(builder.fadd(total, row))
+                total.add_incoming(added[-1], body)
+            following = builder.add(place, ir.Constant(I64, 8))
+            place.add_incoming(following, body)
+            builder.cbranch(builder.icmp_unsigned("<", following, end), body, after)
+            builder.position_at_end(after)
+            for total, part in zip(added, parts, strict=True):
+                result = narrow(builder, out_like, total, width)
+                there = builder.add(column, part)
+                store(builder, result, target, there, ELEMENT[out_like], width, here)
+
+        return call_loop(
+            context, builder, f"{name}.{like}.{out_like}", args[2:], emit, steps, tails
+        )
+
+    def sums_run(
+        typingctx: Any, like: Any, out_like: Any, target: Any, entries: Any, count: Any,
+        mask: Any, base: Any, stride: Any, step: Any, last: Any, columns: Any,
+    ) -> Any:  # fmt: skip
+        i64 = types.int64
+        integers = [types.uint64, *[i64] * 5]
+        return types.void(like, out_like, i64, i64, i64, *integers), codegen
+
+    sums_run.__name__ = name
+    return intrinsic(sums_run)
+
+
+def _least(builder: Any, one: Any, other: Any) -> Any:
+    """Return the lesser of two numbers."""
+    return builder.select(builder.icmp_signed("<", one, other), one, other)
+
+
+def _tail(builder: Any, columns: Any, rest: Any, lanes: int, fewer: int) -> tuple[list[Any], Any]:
+    """Return where the vectors of a tail begin, and the mask of their columns, for rest > fewer.
+
+    None reaches beyond the row: even a masked one would wait for a line that nobody asked for.
+    What would, ends with the row instead, and gives columns before the same bits once more. Only a
+    row that is less than a vector is masked.
+    """
+    begin = builder.sub(rest, I64(LANES))
+    if lanes > LANES:
+        parts = [ir.Constant(I64, k) for k in range(0, lanes, LANES)]
+        for number in range(fewer // LANES, len(parts)):
+            parts[number] = _least(builder, parts[number], begin)
+        return parts, None
+    small = builder.icmp_signed("<", columns, I64(LANES))
+    there = first_lanes(builder, builder.select(small, rest, I64(LANES)), LANES)
+    return [builder.select(small, I64(0), begin)], there
+
+
+sum_short_run, sum_long_run = _sums_run("sum_short_run", False), _sums_run("sum_long_run", True)
+"""Sums of a run of up to `SHORT_RUN` entries, and of a longer one where there are `LONG_RUNS`."""

@@ -16,19 +16,24 @@ from numba_embed.kernels.memory import lower_bound, same_format
 from numba_embed.kernels.rows import add_row
 from numba_embed.kernels.runs import (
     ASKS,
-    LONGEST_RUN,
+    LONG_RUNS,
+    SHORT_RUN,
     add_entry,
     add_two,
     copy_entry,
     set_entry,
-    sum_run,
+    sum_long_run,
+    sum_short_run,
 )
 from numba_embed.runtime import jit, jit_inline
 
 
 @jit
 def row_end(call: Any, plan: Any, first: int, end: int) -> int:
-    """Return where the entries of the row end whose first is at ``first``; at ``end`` at most."""
+    """Return where the entries of the row end whose first is at ``first``; at ``end`` at most.
+
+    For a ``cut`` of 1 and more, up to which entries are looked at one after the other.
+    """
     order_address = call.workspace + plan.entries
     order = memory.entries(order_address)
     bits, cut = np.uint64(plan.position_bits), plan.cut
@@ -51,7 +56,7 @@ def sum_entries(
     if first >= end:
         memory.clear_bytes(total, columns * 8)
     elif call.plain != 0:
-        if end - first <= LONGEST_RUN:
+        if LONG_RUNS or end - first <= SHORT_RUN:
             store_run(like, np.float64(0), call, plan, first, end, column, columns, total)
         else:
             add_run(like, call, plan, first, end, column, columns, total)
@@ -87,14 +92,16 @@ def add_run(
 
 
 @jit
-def is_run(call: Any, plan: Any, count: int) -> bool:
-    """Return whether `store_run` is all it takes to write a row of ``count`` entries.
+def longest_stored(call: Any, plan: Any) -> int:
+    """Return of how many entries a row may be such that `store_run` is all it takes to write it.
 
-    Not where rows are cut or long, where a sum of several must be scaled, or any be added to what
-    the output holds, and where gradient rows are not plain.
+    None where any must be added to what the output holds, and where gradient rows are not plain.
     """
-    most = min(plan.cut - 1, LONGEST_RUN) if plan.scale == 0 else 1
-    return call.plain != 0 and call.accumulate == 0 and count <= most
+    if call.plain == 0 or call.accumulate != 0:
+        return 0
+    if plan.scale != 0:
+        return 1
+    return plan.cut - 1 if LONG_RUNS else SHORT_RUN
 
 
 @jit
@@ -103,15 +110,22 @@ def store_run(
     columns: int, target: int,
 ) -> None:  # fmt: skip
     """Write the rounded sum of the entries ``[first, end)`` to an address. Plain gradients only."""
-    entries, step = call.workspace + plan.entries, plan.ask_step * 8
+    entries, step, count = call.workspace + plan.entries, plan.ask_step * 8, end - first
     mask = (np.uint64(1) << np.uint64(plan.position_bits)) - np.uint64(1)
     base, stride = call.grad + column * call.grad_column, call.grad_strides[0]
     address, last = entries + first * 8, entries + (call.taking_part - 1) * 8
-    if end - first == 1 and same_format(like, out_like):
-        copy_entry(like, target, address, mask, base, stride, step, last, columns)
+    if LONG_RUNS and count > SHORT_RUN:
+        sum_long_run(
+            like, out_like, target, address, count, mask, base, stride, step, last, columns
+        )
+        return
+    if address + count * 8 + ASKS * step > last:
+        step = 0
+    if count == 1 and same_format(like, out_like):
+        copy_entry(like, target, address, mask, base, stride, step, columns)
     else:
-        sum_run(
-            like, out_like, target, address, end - first, mask, base, stride, step, last, columns
+        sum_short_run(
+            like, out_like, target, address, count, mask, base, stride, step, last, columns
         )
 
 

@@ -12,13 +12,22 @@ from inputs import THREADS, around, misaligned, normal, spaced, spread
 from reference import FLOATS, Array, assert_same_bits, ordered_sum
 
 from numba_embed import embedding_dense_backward, embedding_row_gradient, execute_rows
-from numba_embed.kernels.layout import LINE, TILE
-from numba_embed.kernels.runs import RUN_LANES
+from numba_embed.kernels.layout import LINE, MAX_ASK_STEP, TILE
+from numba_embed.kernels.rows import LANES
+from numba_embed.kernels.runs import (
+    ASKS,
+    LONG_LANES,
+    LONG_TAILS,
+    SHORT_LANES,
+    SHORT_RUN,
+    SHORT_TAILS,
+)
 from numba_embed.order import sum_order
 
 V = 600
-LENGTHS = around([1, 8, 16], lowest=1)
-STEPS = sorted(RUN_LANES)
+# Beside the bounds of a run, those from which on it asks for its own rows further on.
+LENGTHS = around([1, SHORT_RUN, *(ASKS * MAX_ASK_STEP // part for part in (1, 2, 4))], lowest=1)
+STEPS = sorted({LANES, 1, *SHORT_LANES, *SHORT_TAILS, *LONG_LANES, *LONG_TAILS})
 WIDTHS = around([*STEPS, sum(STEPS), TILE, 2 * TILE], lowest=1)
 
 
@@ -47,6 +56,10 @@ def test_every_length_and_width(name: str, width: int, monkeypatch: pytest.Monke
         for threads in THREADS:
             found = embedding_dense_backward(operand, ids, V, num_threads=threads)
             assert_same_bits(found, want)
+    beside = np.full((V, width + 9), 7, grad.dtype)
+    embedding_dense_backward(grad, ids, V, out=beside[:, :width])
+    assert_same_bits(beside[:, :width], want)
+    assert (beside[:, width:] == 7).all()
     for limit in (execute_rows.streamed_bytes(), 0):
         monkeypatch.setattr(execute_rows, "streamed_bytes", lambda limit=limit: limit)
         for threads in THREADS:
@@ -86,7 +99,7 @@ def test_a_row_that_is_looked_up_once_keeps_its_bits(name: str) -> None:
             assert_same_bits(embedding_row_gradient(operand, ids, rows).values, want)
 
 
-@pytest.mark.parametrize("width", WIDTHS[:4])
+@pytest.mark.parametrize("width", [*STEPS, sum(STEPS)])
 def test_sums_of_negative_zeros_are_positive(width: int) -> None:
     """From +0.0 on, in every loop: short and long runs, whole rows and rows with gaps between."""
     for length in LENGTHS:
@@ -97,7 +110,7 @@ def test_sums_of_negative_zeros_are_positive(width: int) -> None:
             assert_same_bits(found, np.zeros_like(found))
 
 
-@pytest.mark.parametrize("width", [5, 40])
+@pytest.mark.parametrize("width", [5, 40, sum(LONG_TAILS)])
 @pytest.mark.parametrize("name", FLOATS)
 def test_outputs_and_options_that_need_more_than_a_rounded_sum(name: str, width: int) -> None:
     grad, ids, want, rows = problem(name, width)
