@@ -105,6 +105,11 @@ class Case:
         """The padding row, or None."""
         return self.V // 3 if self.rows == "padding" else None
 
+    @property
+    def out_nbytes(self) -> int:
+        """Bytes of the output."""
+        return self.V * self.D * self.numpy_dtype.itemsize
+
     def make(self) -> Operands:
         """Make the operands: the same values in every process. O(N D) time and memory."""
         # The twins of a case (other dtype, layout, flags) look up the same rows.
@@ -157,7 +162,7 @@ class Case:
         return values
 
     def _make_out(self) -> Array:
-        nbytes = self.V * self.D * self.numpy_dtype.itemsize
+        nbytes = self.out_nbytes
         raw = np.empty(nbytes + 2 * LINE, np.uint8)
         raw.fill(0)
         start = -raw.ctypes.data % LINE + self.out_offset

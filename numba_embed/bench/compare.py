@@ -121,7 +121,7 @@ def run_case(
         contender.calibrate()
     bandwidths: dict[int, list[Bandwidth]] = {count: [] for count in sorted({1, threads})}
     _sample_bandwidth(roofline, bandwidths)
-    large = case.V * case.D * case.numpy_dtype.itemsize >= ZEROED_BYTES
+    large = case.out_nbytes >= ZEROED_BYTES
     round_robin(timed, rounds, touch_bytes if large else 0)
     _sample_bandwidth(roofline, bandwidths)
 

@@ -75,7 +75,7 @@ def _fresh(name: str, case: Case, operands: Operands) -> Own:
     if name == "fresh":
         return Own(_contender(case, call), call)
     # Room for the output itself and for what the pool rounds up or keeps beside it.
-    limit = 2 * case.V * case.D * operands.grad.itemsize + (1 << 20)
+    limit = 2 * case.out_nbytes + (1 << 20)
 
     def context() -> AbstractContextManager[Any]:
         return ne.output_pool(limit)

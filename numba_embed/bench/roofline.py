@@ -59,7 +59,7 @@ def traffic(case: Case, operands: Operands, rows: int, positions: int) -> Traffi
     touched = rows * case.D * itemsize
     if case.accumulate:
         return Traffic(grad + operands.indices.nbytes + touched, touched)
-    return Traffic(grad + operands.indices.nbytes, case.V * case.D * itemsize)
+    return Traffic(grad + operands.indices.nbytes, case.out_nbytes)
 
 
 class Roofline:

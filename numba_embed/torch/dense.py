@@ -12,6 +12,7 @@ from torch import Tensor
 
 from numba_embed.dense_plan import Plan, executor, plan_within, recent_plan
 from numba_embed.errors import EmbedTypeError, EmbedValueError
+from numba_embed.formats import Format
 from numba_embed.pool import OutputPool
 from numba_embed.runtime import available_threads
 
@@ -42,6 +43,18 @@ def as_array(tensor: Tensor) -> Array:
         tensor = tensor.view(torch.int16)
     array: Array = tensor.numpy()
     return array
+
+
+def array_dtype(form: Format) -> npt.DTypeLike:
+    """Return the dtype of arrays that `as_array` and `as_tensor` take for a format."""
+    return np.int16 if form.name == "bfloat16" else form.dtype
+
+
+def as_tensor(array: Array, form: str) -> Tensor:
+    """Return an array's memory as a tensor of a format; bfloat16 from its bit patterns, too."""
+    if form != "bfloat16":
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
 
 
 def dense_backward(
@@ -116,8 +129,7 @@ def dense_backward(
     if plan.threads > 1:
         threads = torch.get_num_threads()
         plan = plan_within(plan, min(threads, available_threads()) if threads > 1 else 1)
-    # NumPy has no bfloat16; torch's views of integers as bfloat16 are free.
-    dtype = np.int16 if plan.out_format.name == "bfloat16" else plan.out_format.dtype
+    dtype = array_dtype(plan.out_format)
     out = None if pool is None else pool.empty(plan.out_shape, dtype)
     scratch = None if pool is None else pool.take(plan.workspace_nbytes)
     out = executor()(
@@ -130,5 +142,4 @@ def dense_backward(
         dtype=dtype,
         **(stream._asdict() if stream else {}),
     )
-    result = torch.from_numpy(out)
-    return result.view(torch.bfloat16) if plan.out_format.name == "bfloat16" else result
+    return as_tensor(out, plan.out_format.name)

@@ -40,12 +40,8 @@ def to_sparse(gradient: RowGradient) -> Tensor:
     """
     if not isinstance(gradient, RowGradient):
         raise EmbedTypeError(f"gradient must be a RowGradient, got {type(gradient).__name__}")
-    values = gradient.values
-    bfloat16 = values.dtype.name == "bfloat16"
-    tensor = torch.from_numpy(values.view(np.int16) if bfloat16 else values)
-    if bfloat16:
-        tensor = tensor.view(torch.bfloat16)
-    return _coalesced(torch.from_numpy(gradient.rows.copy()), tensor, gradient.num_weights)
+    values = dense.as_tensor(gradient.values, gradient.values.dtype.name)
+    return _coalesced(torch.from_numpy(gradient.rows.copy()), values, gradient.num_weights)
 
 
 def _coalesced(rows: Tensor, values: Tensor, num_weights: int) -> Tensor:
@@ -81,12 +77,10 @@ def sparse_backward(
     )  # fmt: skip
     plan = plan._within(torch.get_num_threads())
     scratch = np.empty(plan.workspace_nbytes, np.uint8)
-    dtype = np.int16 if grad.dtype is torch.bfloat16 else plan.out_dtype
+    dtype = dense.array_dtype(plan.out_format)
     arrays = dense.as_array(grad), dense.as_array(indices)
-    rows, values = map(torch.from_numpy, execute_rows(plan, *arrays, scratch, dtype))
-    if grad.dtype is torch.bfloat16:
-        values = values.view(torch.bfloat16)
-    return _coalesced(rows, values, num_weights)
+    rows, values = execute_rows(plan, *arrays, scratch, dtype)
+    return _coalesced(torch.from_numpy(rows), dense.as_tensor(values, form), num_weights)
 
 
 class SparseLookUp(torch.autograd.Function):
