@@ -23,7 +23,7 @@ import numpy as np
 from numba_embed.bench import files, ours
 from numba_embed.bench.cases import CASES, LINE, Case
 from numba_embed.cli_support import CliError, check_target, integer
-from numba_embed.kernels.asking import ask_later
+from numba_embed.kernels.asking import ask_row
 from numba_embed.kernels.layout import ask_step
 from numba_embed.kernels.memory import pointer_at
 from numba_embed.kernels.runs import ASKS
@@ -45,7 +45,7 @@ def touch(address: int, order: Any, row_bytes: int, step: int, asks: int, thread
         for place in range(thread * size // threads, (thread + 1) * size // threads):
             row = order[place] * row_bytes
             for ask in range(1, asks + 1):
-                ask_later(address + order[place + ask * step] * row_bytes, row_bytes)
+                ask_row(address + order[place + ask * step] * row_bytes, row_bytes)
             for line in range(0, row_bytes, LINE):
                 total += pointer_at(address + row + line, np.int64(0))[0]
         totals[thread] = total

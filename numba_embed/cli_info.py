@@ -84,12 +84,7 @@ def collect() -> dict[str, str | int]:
 
 def _cpu() -> tuple[str, list[str]]:
     """Return the CPU that Numba compiles for, and which of FEATURES it may use there."""
-    import llvmlite.binding as llvm
-    import numba
+    from numba_embed.kernels.bits import target_cpu, target_features
 
-    from numba_embed.kernels.bits import target_features
-
-    config: Any = numba.config
     enabled = target_features()
-    name = config.CPU_NAME or llvm.get_host_cpu_name()
-    return str(name), [feature for feature in FEATURES if feature in enabled]
+    return target_cpu(), [feature for feature in FEATURES if feature in enabled]

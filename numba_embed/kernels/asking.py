@@ -9,18 +9,29 @@ from numba import types
 from numba.core import cgutils
 
 from numba_embed.kernels import layout as at
-from numba_embed.kernels.bits import I32
+from numba_embed.kernels.bits import I32, target_cpu
 from numba_embed.kernels.masked import OPAQUE_POINTERS
 from numba_embed.runtime import intrinsic
 
-SOON, LATER = 3, 2
-"""LLVM's localities: for the first-level cache, or for the second.
+ONCE, LATER, SOON = 0, 2, 3
+"""LLVM's localities: for the first-level cache, past the second; for the second; for the first.
 
 What comes from the second-level cache and is needed within a few rows belongs in the first. Rows of
-a gradient, at random places in memory, do not: the first-level cache waits for so few lines at once
-that reading them takes as long as their latency, while the second-level cache waits for enough to
-read them as fast as a stream (measured on a Zen 4; earlier trials on a Zen 3 found no difference).
+a gradient, at random places in memory, depend on the processor: see `WAITS_FOR_MANY`.
 """
+
+WAITS_FOR_MANY = target_cpu() in {"znver5"}
+"""Whether the first-level cache waits for so many lines at once that rows at random places come to
+it as fast as a stream.
+
+Elsewhere reading them takes as long as their latency, and they are asked for into the second-level
+cache, which waits for enough (measured on a Zen 4; on a Zen 3 there was no difference). On a Zen 5
+that costs two threads a fifth of the bandwidth: two threads read rows of 512 bytes at 25 GB/s by
+way of the second level, and at 31 past it, which is what they read of a stream.
+"""
+
+ROW = ONCE if WAITS_FOR_MANY else LATER
+"""How a row of a gradient, at a random place, is asked for."""
 
 
 def ask_line(builder: Any, pointer: Any, when: int) -> None:
@@ -52,5 +63,6 @@ def _asks(name: str, when: int) -> Any:
 
 ask_soon = _asks("ask_soon", SOON)
 ask_later = _asks("ask_later", LATER)
-"""Ask for the cache lines of so many bytes from an address on; see `SOON`, `LATER`. Any address is
-harmless."""
+ask_row = _asks("ask_row", ROW)
+"""Ask for the cache lines of so many bytes from an address on; see `SOON`, `LATER` and `ROW`. Any
+address is harmless."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import config, types
 from numba.core.codegen import get_host_cpu_features
@@ -31,6 +32,11 @@ MANTISSA = {types.float32: 23, types.float64: DOUBLE_MANTISSA} | {
     element: mantissa for element, (mantissa, _) in SIXTEEN_BITS.items()
 }
 """Mantissa bits of every format."""
+
+
+def target_cpu() -> str:
+    """Return the CPU that Numba compiles for, by LLVM's name."""
+    return str(config.CPU_NAME or llvm.get_host_cpu_name())
 
 
 def target_features() -> set[str]:

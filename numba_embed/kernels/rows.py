@@ -120,9 +120,9 @@ def store(
         builder.store(value, place, align=1)
 
 
-def ask(builder: Any, element: Any, address: Any, column: Any) -> None:
-    """Ask for the line that holds an element of a row whose turn is later."""
-    ask_line(builder, pointer(builder, address, column, ELEMENT[element], 1), LATER)
+def ask(builder: Any, element: Any, address: Any, column: Any, when: int = LATER) -> None:
+    """Ask for the line that holds an element of a row whose turn is later; see `asking`."""
+    ask_line(builder, pointer(builder, address, column, ELEMENT[element], 1), when)
 
 
 def splat(builder: Any, value: Any, lanes: int) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
+from numba_embed.kernels.asking import LATER, ROW
 from numba_embed.kernels.bits import (
     DOUBLE,
     ELEMENT,
@@ -42,10 +43,16 @@ LONG_LANES, LONG_TAILS = (128,), (LANES, 32, 64, 96, 128)
 """Columns of a run that are summed in registers at a time; see `call_loop`. The rows of a long run
 are read again for each step, so that one does where it can: half of AVX-512's 32 registers."""
 
-ASKS = 2
-"""How many times a gradient row is asked for before its turn. A processor that waits for many lines
-drops requests for more, and asking again later makes up for it. Three and four times measured no
-better on large gradients, and slower where the gradient is in the cache."""
+SHORT_ASKS, LONG_ASKS = (ROW, ROW), (ROW, LATER)
+"""How a gradient row is asked for before its turn, the nearest request first; see `asking`. A
+processor that waits for many lines drops requests for more, and asking again makes up for it. Three
+and four times measured no better on large gradients, and slower where the gradient is in the cache.
+The columns of a long run may lie a power of two apart (*positions*): then few of their rows have
+room in the first-level cache, and the earlier request brings them no nearer than the second level.
+"""
+
+ASKS = len(SHORT_ASKS)
+"""How many times a gradient row is asked for before its turn."""
 
 
 def _entry_row(builder: Any, address: Any, mask: Any, base: Any, stride: Any) -> Any:
@@ -136,8 +143,8 @@ def copy_entry(
 
     def emit(builder: Any, args: Any, column: Any, lanes: int) -> None:
         target, source, *laters, _ = args
-        for later in laters if lanes > 1 else ():
-            ask(builder, like, later, column)
+        for later, when in zip(laters, SHORT_ASKS, strict=True) if lanes > 1 else ():
+            ask(builder, like, later, column, when)
         bits = builder.load(pointer(builder, source, column, integer, lanes), align=1)
         value = sum_of_one(builder, like, bits, lanes)
         builder.store(value, pointer(builder, target, column, integer, lanes), align=1)
@@ -149,8 +156,8 @@ def copy_entry(
             rows.append(_entry_row(builder, entry, mask, base, stride))
             entry = _further(builder, entry, step)
         end = builder.sub(columns, ir.Constant(I64, 1))
-        for later in rows[1:]:  # a row that is not aligned reaches into one line more
-            ask(builder, like, later, end)
+        for later, when in zip(rows[1:], SHORT_ASKS, strict=True):
+            ask(builder, like, later, end, when)  # one line more of a row that is not aligned
         steps = tuple(dict.fromkeys((LINE * 8 // like.bitwidth, LANES, 1)))
         args = [target, *rows, columns]
         return call_loop(context, builder, f"copy_entry.{like}", args, emit, steps)
@@ -208,8 +215,8 @@ def _sums_run(name: str, long: bool) -> Any:
                 further = _further(builder, further, step, last if long else None)
             source, laters = rows[0], rows[1:]
             for k in asked:
-                for later in laters:
-                    ask(builder, like, later, k)
+                for later, when in zip(laters, LONG_ASKS if long else SHORT_ASKS, strict=True):
+                    ask(builder, like, later, k, when)
             added = []
             for total, part in zip(sums, parts, strict=True):
                 total.add_incoming(constant(DOUBLE, 0.0, width), before)
