@@ -62,7 +62,6 @@ def _asks(name: str, when: int) -> Any:
 
 
 ask_soon = _asks("ask_soon", SOON)
-ask_later = _asks("ask_later", LATER)
 ask_row = _asks("ask_row", ROW)
-"""Ask for the cache lines of so many bytes from an address on; see `SOON`, `LATER` and `ROW`. Any
-address is harmless."""
+"""Ask for the cache lines of so many bytes from an address on; see `SOON` and `ROW`. Any address
+is harmless."""

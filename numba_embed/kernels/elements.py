@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from numba_embed.kernels.asking import ask_later
+from numba_embed.kernels.asking import ask_row
 from numba_embed.kernels.layout import LINE
 from numba_embed.kernels.memory import clear_bytes, itemsize, pointer_at, words
 from numba_embed.kernels.rows import (
@@ -49,7 +49,7 @@ def ask_position(call: Any, position: int, column: int, columns: int) -> None:
     if call.grad_column < 0:
         source -= span
     if abs(call.grad_column) < LINE:
-        ask_later(source, min(span, MAX_ASK))
+        ask_row(source, min(span, MAX_ASK))
 
 
 @jit

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from numba_embed.kernels.asking import LATER, ask_line
+from numba_embed.kernels.asking import ROW, ask_line
 from numba_embed.kernels.bits import DOUBLE, ELEMENT, I32, I64, lanes_of, narrow, widen
 from numba_embed.kernels.masked import load_lanes, store_lanes
 from numba_embed.runtime import intrinsic
@@ -120,7 +120,7 @@ def store(
         builder.store(value, place, align=1)
 
 
-def ask(builder: Any, element: Any, address: Any, column: Any, when: int = LATER) -> None:
+def ask(builder: Any, element: Any, address: Any, column: Any, when: int = ROW) -> None:
     """Ask for the line that holds an element of a row whose turn is later; see `asking`."""
     ask_line(builder, pointer(builder, address, column, ELEMENT[element], 1), when)
 
