@@ -159,6 +159,21 @@ class TestBounds:
         assert set(found) == {"call", "table_order", "not_asked", "memory_order"}
         assert all(seconds > 0 for seconds in found.values())
 
+    def test_a_fresh_call_and_the_making_of_its_pages_are_timed(self) -> None:
+        bounds = script("benchmarks/bounds.py")
+        (case,) = select("rec")
+        found = bounds.measure_fresh(case.small(), 2)
+        assert set(found) == {"fresh", "pages"}
+        assert all(seconds > 0 for seconds in found.values())
+
+    @pytest.mark.parametrize("beside", [-1, 0, 1])
+    def test_every_page_is_made(self, beside: int) -> None:
+        bounds = script("benchmarks/bounds.py")
+        memory = np.zeros(2 * bounds.HUGE_PAGE + beside, np.uint8)
+        bounds.make_pages(memory)
+        written = {*range(0, memory.size - bounds.HUGE_PAGE + 1, bounds.HUGE_PAGE), memory.size - 1}
+        assert set(np.flatnonzero(memory).tolist()) == written
+
     def test_touching_reads_a_word_of_every_line(self) -> None:
         """Rows of two lines, in any order, by threads that share them unevenly."""
         bounds = script("benchmarks/bounds.py")
@@ -212,7 +227,12 @@ class TestDocument:
         everything = {
             **figures,
             "touch_bytes": 3 << 30,
-            "bounds": {"rounds": 2, "threads": 2, "cases": {"w2v": {**times, "N": 1000}}},
+            "bounds": {
+                "rounds": 2,
+                "threads": 2,
+                "cases": {"w2v": {**times, "N": 1000}},
+                "fresh": {"rec": {"fresh": 8e-3, "pages": 6e-3, "nbytes": 256 * 10**6}},
+            },
             "growth": {"rounds": 3, "sweeps": {"N": sweep}},
             "cold_start": {
                 "import_numba": 0.5,
@@ -241,6 +261,7 @@ class TestDocument:
             "## What bounds it\n\nPages.",
             "| accumulate | w2v |",
             "| w2v | 4 | 2 | 3 | 1 | 4000 | 2000 |",
+            "| rec | 256.0 | 8 | 6 | 0.75 |",
             "python benchmarks/bounds.py --json results.json",
             "python benchmarks/growth.py --json results.json",
         ):

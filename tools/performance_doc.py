@@ -64,6 +64,7 @@ def _parts(figures: Figures, pictures: Mapping[str, str], notes: str | None) -> 
     yield from _memory(figures)
     if "bounds" in figures:
         yield from _bounds(figures["bounds"])
+        yield from _fresh(figures["bounds"])
     yield from _neighbours(figures)
     if "growth" in figures:
         yield from _growth(figures["growth"], pictures)
@@ -195,6 +196,30 @@ def _bounds(bounds: Figures) -> Iterator[str]:
         ]
         for name, case in bounds["cases"].items()
     ]
+    yield markdown(titles, rows)
+
+
+def _fresh(bounds: Figures) -> Iterator[str]:
+    if not bounds.get("fresh"):
+        return
+    yield "## What bounds fresh results"
+    yield (
+        "Memory fresh from the system comes zeroed, page by page, when it is first touched, for "
+        "every contender. Beside the whole call stands a program that has the system make the huge "
+        "pages of such a result and does nothing else, in turn and with as many threads "
+        f"({bounds['threads']}; milliseconds)."
+    )
+    rows = [
+        [
+            name,
+            f"{case['nbytes'] / 1e6:.1f}",
+            milliseconds(case["fresh"]),
+            milliseconds(case["pages"]),
+            f"{case['pages'] / case['fresh']:.2f}",
+        ]
+        for name, case in bounds["fresh"].items()
+    ]
+    titles = ["case", "result, MB", "call, fresh", "making its pages", "share of the call"]
     yield markdown(titles, rows)
 
 
