@@ -34,14 +34,19 @@ ROW = ONCE if WAITS_FOR_MANY else LATER
 """How a row of a gradient, at a random place, is asked for."""
 
 
-def ask_line(builder: Any, pointer: Any, when: int) -> None:
-    """Emit the request for the line at a pointer. Any address is harmless."""
+def ask_line(builder: Any, pointer: Any, when: int, write: int = 0) -> None:
+    """Emit the request for the line at a pointer, to read it or, with 1, to ``write`` it.
+
+    Any address is harmless.
+    """
     function = cgutils.get_or_insert_function(
         builder.module,
         ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, I32, I32, I32]),
         "llvm.prefetch.p0" if OPAQUE_POINTERS else "llvm.prefetch.p0i8",
     )
-    builder.call(function, [builder.bitcast(pointer, cgutils.voidptr_t), I32(0), I32(when), I32(1)])
+    builder.call(
+        function, [builder.bitcast(pointer, cgutils.voidptr_t), I32(write), I32(when), I32(1)]
+    )
 
 
 def _asks(name: str, when: int) -> Any:
@@ -65,3 +70,14 @@ ask_soon = _asks("ask_soon", SOON)
 ask_row = _asks("ask_row", ROW)
 """Ask for the cache lines of so many bytes from an address on; see `SOON` and `ROW`. Any address
 is harmless."""
+
+
+@intrinsic
+def ask_to_write(typingctx: Any, address: Any) -> Any:
+    """Ask for the line at any address, for this core to write: another core gives up its copy."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        ask_line(builder, builder.inttoptr(args[0], cgutils.voidptr_t), SOON, write=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen

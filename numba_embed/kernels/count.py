@@ -13,7 +13,8 @@ from numba import types
 from numba.extending import overload as _overload
 
 from numba_embed.kernels import memory
-from numba_embed.kernels.layout import MOST_DIGITS
+from numba_embed.kernels.asking import ask_to_write
+from numba_embed.kernels.layout import LINE, MOST_DIGITS
 from numba_embed.kernels.memory import pointer_at
 from numba_embed.kernels.phases import RUN, STOP, Kernel, Phase
 from numba_embed.kernels.sort import (
@@ -132,11 +133,15 @@ def place_rows(call_address: int) -> int:
 
 @jit_inline
 def move_rows(thread: int, call_address: int, row_like: Any) -> None:
-    """Make entries of one thread's chunk of the rows, and write them to their places."""
+    """Make entries of one thread's chunk of the rows, and write them to their places.
+
+    The line behind each place is asked for, as in `move_by_digit`.
+    """
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
     rows = pointer_at(order_at(call, plan, 0), row_like)
     moved = memory.entries(order_at(call, plan, 1))
+    ahead = order_at(call, plan, 1) + LINE
     places = digit_counts(call, plan, thread)
     bits, mask, none = np.uint64(plan.position_bits), (1 << plan.digit_bits) - 1, ~row_like
     first, end = memory.chunk(thread, plan.threads, plan.num_positions)
@@ -146,6 +151,7 @@ def move_rows(thread: int, call_address: int, row_like: Any) -> None:
             digit = np.int64(row) & mask
             place = places[digit]
             places[digit] = place + 1
+            ask_to_write(ahead + place * 8)
             moved[place] = (np.uint64(row) << bits) | np.uint64(position)
 
 

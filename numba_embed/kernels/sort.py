@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from numba_embed.kernels import memory
-from numba_embed.kernels.layout import MOST_DIGITS
+from numba_embed.kernels.asking import ask_to_write
+from numba_embed.kernels.layout import LINE, MOST_DIGITS
 from numba_embed.kernels.phases import RUN, SKIP
 from numba_embed.runtime import jit_inline
 
@@ -95,12 +96,18 @@ def place_digit(call_address: int) -> int:
 
 @jit_inline
 def move_by_digit(thread: int, call_address: int) -> None:
-    """Move one thread's chunk of the entries to their places, and to no others."""
+    """Move one thread's chunk of the entries to their places, and to no others.
+
+    The line behind each place is asked for: another core wrote half of these lines last, and where
+    the two share no cache a write waits for that (two threads ordered *w2v* in 0.8 of the time on a
+    Zen 5 while its cores had no common last level, and in 1.02 while they had one).
+    """
     call = memory.call_at(call_address)
     plan = memory.plan_at(call.plan)
     places = digit_counts(call, plan, thread)
     order = memory.entries(order_at(call, plan, call.digit))
     moved = memory.entries(order_at(call, plan, call.digit + 1))
+    ahead = order_at(call, plan, call.digit + 1) + LINE
     shift = np.uint64(plan.position_bits + call.digit * plan.digit_bits)
     mask = (np.uint64(1) << np.uint64(plan.digit_bits)) - np.uint64(1)
     first, end = memory.chunk(thread, plan.threads, call.taking_part)
@@ -110,3 +117,4 @@ def move_by_digit(thread: int, call_address: int) -> None:
         target = places[digit]
         places[digit] = target + 1
         moved[target] = entry
+        ask_to_write(ahead + target * 8)
